@@ -1,9 +1,9 @@
 //! NATS JetStream for the transactional outbox: publishes messages to a stream and receives them
 //! for consumers.
 //!
-//! [`EventStream`] describes the stream once. At start it creates or checks the stream. It creates
-//! both ends: the [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox.
-//! Works with nats-server 2.9 and newer.
+//! [`EventStream`] describes the stream once. It creates or checks the stream, and creates the
+//! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with
+//! nats-server 2.9 and newer.
 //!
 //! **Guarantees**
 //!
@@ -12,11 +12,11 @@
 //! - Every failure states whether the message may be stored, can never be stored, or should be sent
 //!   again.
 //! - No aggregate id maps to a default subject of another aggregate or to a subject of the server.
-//! - A consumer receives every message of its events at least once, even if either side restarts.
+//! - A consumer receives every message of its events at least once, across restarts.
 //!
 //! **Not guaranteed**: exactly one copy on the stream. The server drops ids after the window, and a
-//! message that was in flight when the connection broke may be stored although its failure was
-//! reported. The inbox drops such copies.
+//! message in flight when the connection broke may be stored although its failure was reported. The
+//! inbox drops such copies.
 //!
 //! ```no_run
 //! use outbox_core::{OutboxStore, Relay, shutdown};
@@ -24,7 +24,7 @@
 //!
 //! async fn relay(store: impl OutboxStore) -> Result<(), Box<dyn std::error::Error>> {
 //!     let client = connect("nats://127.0.0.1:4222", connect_options()).await?;
-//!     // Creates the stream `EVENTS` with `events.>`, or checks it. Wrong settings are errors now instead of lost messages later.
+//!     // Creates the stream `EVENTS` with `events.>`, or checks it.
 //!     let stream = EventStream::default();
 //!     stream.provision(&client).await?;
 //!     Relay::new(store, stream.publisher(client)).run(shutdown::on_signals()).await?;
@@ -36,7 +36,7 @@
 //! |---|---|
 //! | connect with an address alone | [`EventStream::connect`] |
 //! | connect with credentials or TLS | [`connect`](fn@connect), [`connect_options`] |
-//! | create or check the stream | [`EventStream::provision`]; [`Provisioning::VerifyOnly`] changes nothing |
+//! | create or check the stream | [`EventStream::provision`], [`Provisioning`] |
 //! | publish | [`EventStream::publisher`], [`PublisherConfig`] |
 //! | have the server reject late and reordered messages | [`EventStream::with_strong_mode`] |
 //! | check the stream at start | [`preflight`](outbox_core::Publisher::preflight) |
@@ -51,7 +51,6 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-// In the order in which a message travels.
 mod connect;
 mod publish;
 mod stream;

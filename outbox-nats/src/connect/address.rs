@@ -6,8 +6,7 @@ use async_nats::ServerAddr;
 
 /// One or more NATS servers.
 ///
-/// A text is an address, or several comma-separated addresses, as in the variable `NATS_URL`. White
-/// space around an address is ignored.
+/// A text holds one or more comma-separated addresses, as in `NATS_URL`. White space is ignored.
 ///
 /// ```
 /// use outbox_nats::Servers as _;

@@ -1,9 +1,8 @@
 //! The connection of a publisher, which can be dropped together with all queued messages.
 //!
-//! The task of an async-nats client outlives its handles until its queue is sent, even across
-//! reconnections, and a reconnect request waits behind the queue. So a publisher with a client of
-//! [`connect`](crate::connect) runs its own connection on its own thread. When the thread ends,
-//! queue and socket are dropped.
+//! The task of an async-nats client outlives its handles until its queue is sent, and a reconnect
+//! request waits behind the queue. So a publisher runs its own connection on its own thread. When
+//! the thread ends, queue and socket are dropped.
 //!
 //! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line
 //! sends nothing more, except bytes in the operating system's buffers.
@@ -22,7 +21,6 @@ use crate::connect::denials::Reports;
 /// Later publishes fail at once while the line connects in the background.
 const FIRST_CONNECT: Duration = Duration::from_secs(2);
 
-/// The thread only drops its tasks.
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// A disconnected client answers only after reconnecting.
@@ -34,8 +32,8 @@ pub(crate) struct Origin {
     pub(crate) reports: Arc<Reports>,
 }
 
-/// Clients of `connect` that are still in use. The address of the statistics identifies a client:
-/// all clones share it.
+/// Clients of `connect` in use. All clones of a client share its statistics, so their address
+/// identifies it.
 static ORIGINS: Mutex<Vec<(Weak<Statistics>, Arc<Origin>)>> = Mutex::new(Vec::new());
 
 impl Origin {
@@ -98,13 +96,12 @@ impl Line {
         self.origin.as_deref().map(|origin| &*origin.reports)
     }
 
-    /// The current connection. Keep it for one publish and pass it to [`Self::open`].
+    /// Keep it for one publish and pass it to [`Self::open`].
     pub(crate) fn slot(&self) -> Slot {
         self.current().clone()
     }
 
-    /// Opens the connection unless it is open, and waits up to [`FIRST_CONNECT`]. The caller must
-    /// check its state afterwards.
+    /// Waits up to [`FIRST_CONNECT`]. The caller must check the connection state afterwards.
     pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
         let live = slot
             .get_or_init(|| async {
@@ -129,8 +126,7 @@ impl Line {
         if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
             let mut changes = reports.watch();
             let connected = async {
-                // The client reports the event before it changes the state, so the state is read
-                // again a moment later.
+                // The client reports the event before it changes the state.
                 while live.client.connection_state() == State::Pending {
                     let _ = timeout(Duration::from_millis(20), changes.changed()).await;
                 }
@@ -142,8 +138,8 @@ impl Line {
 
     pub(crate) async fn renew(&self) {
         if self.origin.is_none() {
-            // A client from another source can only be asked to reconnect. The call waits while the
-            // client's queue is full.
+            // A client from another source can only be asked to reconnect; the call waits while its
+            // queue is full.
             let _ = timeout(CLOSE, self.given.force_reconnect()).await;
             return;
         }
@@ -160,8 +156,7 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
-    /// The client's configured servers, and cluster members reported by a server. The configured
-    /// servers may be gone.
+    /// The configured servers, which may be gone, and cluster members reported by a server.
     async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
         let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,8 +211,7 @@ impl Thread {
                 return;
             };
             runtime.block_on(async move {
-                // Returns at once. The connection is opened in the background and reopened after
-                // each failure.
+                // Returns at once. The connection opens in the background.
                 if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
                     && opened.send((client, tokio::runtime::Handle::current())).is_ok()
                 {
@@ -235,7 +229,7 @@ impl Thread {
         Some((client.clone(), context(client), Self { end, ended }))
     }
 
-    /// Ends the thread and waits for it, so that nothing is sent after this.
+    /// Waits for the thread, so that nothing is sent after this.
     async fn end(&self) {
         self.end.send_replace(true);
         let mut ended = self.ended.clone();

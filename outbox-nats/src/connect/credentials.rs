@@ -1,7 +1,7 @@
 //! Credentials files, read again at each connection.
 //!
-//! `ConnectOptions::credentials_file` of async-nats reads the file once, so a running process would
-//! be rejected after the user JWT expires. Invariant: no part of the file is formatted or logged.
+//! `ConnectOptions::credentials_file` of async-nats reads the file once, so an expired user JWT
+//! would stay in use. Invariant: no part of the file is formatted or logged.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,11 @@ use nkeys::KeyPair;
 
 use crate::connect::{inbox_prefix, with_defaults};
 
-/// Options of [`connect_options`](crate::connect_options) with the JWT and the key of a credentials
-/// file in the format of `nsc`.
+/// Options of [`connect_options`](crate::connect_options) with a credentials file of `nsc`.
 ///
-/// The file is read at each connection, so a renewed file needs no restart. If the file cannot be
-/// read, the last readable credentials are used. Replies arrive under `_INBOX.<name>`, with the
-/// user's name in the JWT ([`inbox_prefix`](crate::inbox_prefix)).
+/// The file is read at each connection, so a renewed file needs no restart. If it cannot be read,
+/// the last readable credentials are used. Replies arrive under `_INBOX.<name>`, with the user's
+/// name in the JWT ([`inbox_prefix`](crate::inbox_prefix)).
 ///
 /// # Errors
 ///
@@ -64,7 +63,7 @@ impl Credentials {
         let mut blocks = blocks(&text);
         let jwt = blocks.next().ok_or_else(|| invalid("the file holds no JWT"))?;
         let seed = blocks.next().ok_or_else(|| invalid("the file holds no key"))?;
-        // The error of nkeys is dropped, so that no part of a seed can be logged.
+        // The error of nkeys is dropped: it could quote the seed.
         let key = KeyPair::from_seed(seed).map_err(|_| invalid("the key of the file is malformed"))?;
         Ok(Self {
             jwt: jwt.to_owned(),

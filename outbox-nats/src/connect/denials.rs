@@ -1,8 +1,7 @@
 //! Records asynchronous server reports: the connection state and denied permissions.
 //!
-//! A denied publish is reported asynchronously and never answered, so without this module it would
-//! only time out. Invariants: memory is bounded. Denials are cleared at the next connection,
-//! because permissions change.
+//! Without this module a denied publish would only time out. Invariants: memory is bounded. Denials
+//! are cleared at the next connection, because permissions change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +11,6 @@ use async_nats::{Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// With wrong permissions many subjects are denied, and a sample is enough.
 const SUBJECTS_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -23,7 +21,7 @@ pub(crate) struct Reports {
 
 #[derive(Debug, Default)]
 struct Denied {
-    /// With the time of the last report.
+    /// By subject, with the time of the last report.
     publish: HashMap<String, Instant>,
     subscribe: Vec<String>,
 }
@@ -56,8 +54,7 @@ impl Reports {
         }
     }
 
-    /// Records an event of a connection. Returns whether a denial is new; `None` for any other
-    /// event.
+    /// Returns whether a denial is new; `None` for any other event.
     pub(crate) fn record(&self, event: &Event) -> Option<bool> {
         let is_new = match event {
             Event::Connected => {
@@ -74,8 +71,8 @@ impl Reports {
         self.changes.subscribe()
     }
 
-    /// Resolves when a server denies publishing on a subject at `since` or later. The caller must
-    /// create `changes` before it sends.
+    /// Resolves when a server denies publishing on a subject at `since` or later. Create `changes`
+    /// before sending.
     pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
         while changes.changed().await.is_ok() {
             if self.denied().publish.get(subject).is_some_and(|at| *at >= since) {
@@ -111,7 +108,7 @@ impl Reports {
     }
 }
 
-/// A permission that the server denies, with the subject.
+/// A denied permission, with the subject.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// Publishing on a subject.
@@ -121,9 +118,8 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// The denial in an event, such as
-    /// `Permissions Violation for Publish to "events.order.1.placed"`. The protocol marks a denial
-    /// by this text only. The subject is quoted as in Go.
+    /// The denial in an event, such as `Permissions Violation for Publish to "events.x"`. The protocol
+    /// marks a denial by this text only.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::ServerError(ServerError::Other(reason)) = event else {

@@ -1,8 +1,7 @@
 //! Logs the connection events of a client.
 //!
-//! Invariants: an outage is logged once, with the server names, and once more if a server rejects
-//! the credentials; its end is logged too. Events in between are at level debug. No secret is
-//! logged.
+//! Invariants: an outage, rejected credentials and the end of an outage are logged once each, with
+//! the server names; events in between are at level debug. No secret is logged.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +33,7 @@ enum Notice {
 }
 
 impl Notices {
-    /// `servers`: host and port, without credentials.
+    /// `servers`: without credentials.
     pub(crate) fn new(servers: String) -> Self {
         Self {
             servers,
@@ -42,8 +41,7 @@ impl Notices {
         }
     }
 
-    /// Logs an event of a connection. `is_new_denial`: whether a denial of a permission is new;
-    /// `None` for other events.
+    /// `is_new_denial`: `None` for events other than a denied permission.
     pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new_denial: Option<bool>) {
         let servers = &*self.servers;
         let notice = {
@@ -116,7 +114,6 @@ impl Outage {
                     Notice::Repeated(reason)
                 }
             }
-            // The end of a client is not an outage.
             Event::Closed => {
                 self.down.remove(connection);
                 if self.down.is_empty() {

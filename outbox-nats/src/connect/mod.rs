@@ -1,8 +1,7 @@
 //! Connects to NATS with the caller's options for authentication and TLS.
 //!
 //! Invariants: a wrong address or password is an error at start, not an endless retry. Asynchronous
-//! server errors are logged; a denied permission appears nowhere else, because the publish only
-//! times out. No secret is formatted.
+//! server errors are logged. No secret is formatted.
 
 pub(crate) mod address;
 pub(crate) mod connection;
@@ -35,9 +34,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Recommended connection options.
 ///
 /// * Connection name: `outbox`.
-/// * Send buffer: 1024 messages, one window. async-nats sends buffered messages after a
-///   reconnection.
-/// * Ping interval: 10 s. A silent server is disconnected after two unanswered pings.
+/// * Send buffer: 1024 messages. async-nats sends buffered messages after a reconnection.
+/// * Ping interval: 10 s. A server is disconnected after two unanswered pings.
 ///
 /// Add the credentials that the server requires:
 ///
@@ -52,13 +50,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 ///
-/// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are further
-/// options. TLS is used when the server, the address (`tls://`) or the options require it. Set
-/// `require_tls(true)` for every remote server.
+/// Tokens, NKeys, client certificates and a `rustls` configuration are further options. TLS is used
+/// when the server, the address (`tls://`) or the options require it. Set `require_tls(true)` for
+/// every remote server.
 ///
 /// Keep `retry_on_initial_connect` off: with it, [`connect`] returns before the connection is open,
 /// and a wrong password is retried without limit. To wait for a broker, use
-/// [`EventStream::connect`](crate::EventStream::connect) or
 /// [`EventStream::connect_with`](crate::EventStream::connect_with).
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
@@ -75,11 +72,10 @@ pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
 /// The subject prefix for a user's replies: `_INBOX.<user>`, for
 /// [`ConnectOptions::custom_inbox_prefix`].
 ///
-/// A user with permission for `_INBOX.>` can read the replies of all users, including payloads.
-/// With its own prefix, each user needs only `_INBOX.<user>.>`, as `outbox print nats-permissions`
-/// prints. [`EventStream::connect`](crate::EventStream::connect) and
+/// A user with permission for `_INBOX.>` can read the replies of all users. With its own prefix,
+/// each user needs only `_INBOX.<user>.>`, as `outbox print nats-permissions` prints.
+/// [`EventStream::connect`](crate::EventStream::connect) and
 /// [`connect_options_with_credentials`](crate::connect_options_with_credentials) set the prefix.
-/// With other options, set it yourself.
 ///
 /// ```
 /// assert_eq!(outbox_nats::inbox_prefix("billing"), "_INBOX.billing");
@@ -115,15 +111,14 @@ pub(crate) async fn connect_when_up(
 /// `servers` is an address such as `nats://127.0.0.1:4222`, or several addresses of one cluster.
 /// The options are used unchanged, with two exceptions:
 ///
-/// * The event callback is replaced by logging. To receive events, use [`connect_with_events`].
+/// * The event callback is replaced by logging; see [`connect_with_events`].
 /// * Credentials in the first address that has some, `nats://user:password@host` or
-///   `nats://token@host`, are used for all servers and removed from the addresses: async-nats
-///   ignores them, and logs addresses at level debug.
+///   `nats://token@host`, are used for all servers and removed from the addresses.
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
-/// with the same options at its first use. It can drop that connection with all queued messages,
-/// and it detects denied permissions. With a client from another source, a denied permission looks
-/// like a silent server, and an abandoned message may arrive later.
+/// with the same options at its first use, which it can drop with all queued messages. With a
+/// client from another source, a denied permission looks like a silent server, and an abandoned
+/// message may arrive later.
 ///
 /// # Errors
 ///
@@ -133,9 +128,8 @@ pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<C
     connect_with_events(servers, options, |_| {}).await
 }
 
-/// As [`connect`], and calls `on_event` for each event after logging it. Events of publisher
-/// connections are included. The callback must not block: an event is dropped if 128 others are
-/// waiting.
+/// As [`connect`], and calls `on_event` for each event after logging it, also for publisher
+/// connections. The callback must not block: an event is dropped if 128 others are waiting.
 ///
 /// # Errors
 ///
@@ -173,7 +167,7 @@ pub async fn connect_with_events(
     Ok(client)
 }
 
-/// The error omits a malformed address, because the address may hold a password.
+/// A malformed address may hold a password, so the error omits it.
 pub(crate) fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
     servers.servers().map_err(malformed)
 }
@@ -183,13 +177,12 @@ fn malformed(error: std::io::Error) -> ConnectError {
     ConnectError::new("?".to_owned(), None, source)
 }
 
-/// Host and port. The URL may hold a password, so it is never shown.
+/// Without credentials.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
 }
 
-/// The [`inbox_prefix`] of the user in the addresses; `None` if no address has a user with a
-/// password.
+/// The [`inbox_prefix`] of the user in the addresses; `None` without a user and password.
 #[must_use]
 pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
     user_of(servers).map(|user| inbox_prefix(&user))
@@ -218,7 +211,7 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
 fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, ConnectError> {
     let bare = servers.into_iter().map(|server| {
         let mut url = server.into_inner();
-        // Setting fails only for an address without a host, which has no credentials either.
+        // Fails only for an address without a host, which has no credentials either.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         ServerAddr::from_url(url)
@@ -250,8 +243,8 @@ impl ConnectError {
         )
     }
 
-    /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is
-    /// always [`ConnectErrorKind::Tls`], where async-nats reports `Io`.
+    /// The kind of failure, as async-nats classifies it, but a failed TLS handshake is always
+    /// [`ConnectErrorKind::Tls`].
     #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         let is_handshake = std::error::Error::source(&self.source)
@@ -341,8 +334,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_reason_for_waiting_is_told_once() {
         let log = Log::default();
-        // With a single subscriber, tracing caches the interest of the first thread that logs, and
-        // threads of other tests have no subscriber.
+        // With a single subscriber, tracing caches the interest of the first thread that logs.
         let _second = tracing::Dispatch::new(log.clone());
         let _guard = tracing::subscriber::set_default(log.clone());
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -376,7 +368,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_connection_names_the_server_and_no_password() {
-        // Port 1 is reserved and closed on test machines.
         let error = connect("nats://relay:hunter2@127.0.0.1:1", connect_options())
             .await
             .unwrap_err();

@@ -1,8 +1,8 @@
 //! Checks that a duplicate acknowledgement belongs to the message that was sent.
 //!
 //! JetStream drops a message with a known id, whatever its contents. Two outboxes on one stream may
-//! use the same id for different events. The second event is then acknowledged but missing on the
-//! stream. Cost: one read of the stream for each duplicate acknowledgement.
+//! use the same id for different events; the second event is acknowledged but not stored. Cost: one
+//! read of the stream for each duplicate acknowledgement.
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};
@@ -13,8 +13,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::headers;
 
-/// Returns the receipt if the stored message is this one, or if the stream has deleted it since.
-/// The event is compared, not the source, which an operator may change.
+/// A stored message that the stream has deleted since counts as this one. The event is compared,
+/// not the source, which an operator may change.
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -29,7 +29,7 @@ pub(crate) async fn check(
             .get_stream_no_info(attempt.stream)
             .await
             .map_err(|error| failed(error.into()))?;
-        // The stream's leader answers: a replica may not have the message yet.
+        // From the stream's leader: a replica may not have the message yet.
         match stream.get_raw_message(receipt.stream_sequence).await {
             Ok(stored) => Ok(Some(stored)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),

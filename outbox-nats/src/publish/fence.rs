@@ -1,29 +1,27 @@
 //! Publishes in strong mode: the server rejects messages that would be out of order.
 //!
 //! Each message carries the stream sequence of the previous message on its aggregate's subject. So
-//! the server rejects a late message of an old relay once another relay has published, even after
-//! the duplicate window.
+//! the server rejects a late message of an old relay once another relay has published.
 //!
 //! Invariants: a rejected message counts as stored only if it is found on the subject. It is sent
 //! again only with the stream sequence just read.
 //!
-//! The subject is read for a message without a cached stream sequence, and after a rejection. The
-//! last message of the subject decides:
+//! Without a cached stream sequence, and after a rejection, the last message of the subject
+//! decides:
 //!
 //! | last message of the subject | then |
 //! |---|---|
 //! | none: a new aggregate, or all expired or purged | send, expecting stream sequence 0 |
 //! | the same id | stored: the receipt reports a duplicate |
 //! | a lower sequence | send, expecting its stream sequence |
-//! | the same or a higher sequence, or a replayed copy | search for the id: stored if found, else send |
+//! | the same or a higher sequence, or a replayed copy | search: stored if found, else send |
 //!
 //! The search (module `search`) distinguishes a late copy from a dead letter that later messages
-//! have overtaken. An overtaken message is published at the end, because it must not be lost.
-//! Replayed copies (message id other than event id) have an old sequence, so each rejection of a
-//! copy needs a search.
+//! have overtaken. An overtaken message is published at the end. Replayed copies (message id other
+//! than event id) have an old sequence, so each rejection of a copy needs a search.
 //!
-//! 2.9 and clusters answer a known id with "duplicate" first; newer single servers compare the
-//! stream sequence first. Both lead to the same receipt.
+//! 2.9 and clusters answer a known id with "duplicate" before they compare the stream sequence;
+//! newer single servers compare first. Both lead to the same receipt.
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
@@ -46,7 +44,6 @@ enum Standing {
     After(u64),
 }
 
-/// `encode` builds the message for each try.
 pub(crate) async fn send(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -56,7 +53,7 @@ pub(crate) async fn send(
     encode: impl Fn() -> Result<PublishMessage, PublishError>,
 ) -> Result<Receipt, PublishError> {
     let first = message.sequence == Some(1) && !is_replay(message);
-    // The first message of an aggregate is almost always new, so its subject is not read first.
+    // Almost always new, so its subject is not read first.
     let mut expected = publisher.stream_sequences().get(&subject).or(first.then_some(0));
     let mut refused = None;
     for _ in 0..TRIES_MAX {
@@ -74,8 +71,7 @@ pub(crate) async fn send(
         match publisher.send(attempt, subject.clone(), publish, deadline).await {
             Ok(receipt) if receipt.duplicate => {
                 publisher.searches().forget(message.id);
-                // The receipt may name an older stream sequence than the last one, so the next
-                // message reads the subject.
+                // The receipt may name an older stream sequence than the last one.
                 publisher.stream_sequences().forget(&subject);
                 return Ok(receipt);
             }
@@ -148,13 +144,13 @@ async fn standing(
         .map_err(|_| attempt.unconfirmed(publisher.config().ack_timeout))?
 }
 
-/// Checks before the first message that a subject can be read and searched. Like every search, it
-/// creates and deletes a consumer.
+/// Checks before the first message that a subject can be read and searched. Creates and deletes a
+/// consumer.
 pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishError> {
     let EventStream {
         name: stream, prefix, ..
     } = publisher.stream();
-    // No message is on this subject. Any answer shows that the request is permitted.
+    // No message is on this subject. Any answer proves the permission.
     let subject = format!("{prefix}.outbox-preflight");
     read_last(publisher, stream, &subject).await?;
     let now = OffsetDateTime::now_utc();

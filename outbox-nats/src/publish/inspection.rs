@@ -1,6 +1,4 @@
-//! Operator queries about a stream and its messages.
-//!
-//! Invariant: nothing is published, and nothing on the stream changes.
+//! Operator queries about a stream and its messages. Nothing is published or changed.
 
 use async_nats::jetstream::consumer::Info;
 use outbox_core::{FailureClass, Message, PublishError, codec};
@@ -17,8 +15,7 @@ impl JetStreamPublisher {
     ///
     /// # Errors
     ///
-    /// If the stream cannot be read. A missing stream is not an error: [`Self::foresee`] reports
-    /// it.
+    /// If the stream cannot be read. [`Self::foresee`] reports a missing stream.
     pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
         self.connected(async |live| admission::read(live, &self.stream().name).await)
             .await
@@ -40,8 +37,8 @@ impl JetStreamPublisher {
         outlook.refuses(&subject, bytes)
     }
 
-    /// The durable pull consumers whose filters match the subject of a message, by name. One
-    /// request per 256 consumers of the stream.
+    /// The durable pull consumers with a filter for a message, by name. One request per 256
+    /// consumers of the stream.
     ///
     /// # Errors
     ///
@@ -59,10 +56,10 @@ impl JetStreamPublisher {
         Ok(readings)
     }
 
-    /// The service that numbers the events of a message's aggregate, read from the message on the
-    /// stream (`ce-source`); empty if the header is missing. `None` if another message has this
-    /// stream sequence, as on a recreated stream. Two requests; the user needs permission to
-    /// publish on `$JS.API.STREAM.INFO.<stream>` and `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// The service that numbers the events of a message's aggregate: `ce-source` of the message on
+    /// the stream, empty without this header. `None` if another message has this stream sequence,
+    /// as on a recreated stream. Two requests; the user needs permission to publish on
+    /// `$JS.API.STREAM.INFO.<stream>` and `$JS.API.STREAM.MSG.GET.<stream>`.
     ///
     /// # Errors
     ///

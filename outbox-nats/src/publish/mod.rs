@@ -1,8 +1,7 @@
 //! Publishes messages to a JetStream stream and waits for the acknowledgement.
 //!
-//! Invariant: a message is sent only while the connection is up. Otherwise async-nats would queue
-//! it and send it after the reconnection: minutes after the reported failure, perhaps after another
-//! relay took over.
+//! Invariant: a message is sent only while the connection is up. Otherwise async-nats would send it
+//! after the reconnection, perhaps after another relay took over.
 
 pub(crate) mod duplicate;
 pub(crate) mod fence;
@@ -33,15 +32,16 @@ use crate::stream::subject::captures;
 
 pub(crate) const WINDOW: usize = 1024;
 
-/// Capacity for unacknowledged messages: the window, plus publishes after their caller stopped
-/// waiting. The JetStream context blocks without limit if more publishes are awaited at once.
+/// The window, plus publishes after their caller stopped waiting. The JetStream context blocks
+/// without limit beyond this number.
 const IN_FLIGHT_MAX: usize = WINDOW + 256;
 
-/// How a [`JetStreamPublisher`] publishes. Start from the default and set what differs.
+/// How a [`JetStreamPublisher`] publishes.
 ///
 /// ```
 /// # use std::time::Duration;
-/// let config = outbox_nats::PublisherConfig::default().source("shop").ack_timeout(Duration::from_secs(2));
+/// # use outbox_nats::PublisherConfig;
+/// let config = PublisherConfig::default().source("shop").ack_timeout(Duration::from_secs(2));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,7 +72,7 @@ impl PublisherConfig {
 /// The [`Publisher`] for JetStream. Clones share the connection and the window.
 ///
 /// With a client of [`connect`](crate::connect), the publisher opens its own connection at its
-/// first use, with the same options and on its own thread.
+/// first use, on its own thread.
 ///
 /// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while
 ///   disconnected. The first publishes wait up to 2 s for the connection.
@@ -81,7 +81,7 @@ impl PublisherConfig {
 ///   up to 2 s more. Bytes in the operating system's buffers may still arrive. A client from
 ///   another source is only asked to reconnect.
 /// * **Not guaranteed.** A message in flight when the connection broke may be stored although its
-///   failure was reported. Within the stream's duplicate window, the server drops the second copy.
+///   failure was reported.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,
@@ -106,8 +106,8 @@ impl JetStreamPublisher {
         }
     }
 
-    /// Sets the configuration. Call it before the first use: the returned publisher shares no
-    /// connection with earlier clones.
+    /// Sets the configuration, before the first use: the returned publisher shares no connection
+    /// with earlier clones.
     #[must_use]
     pub fn with_config(self, config: PublisherConfig) -> Self {
         let client = self.client().clone();
@@ -180,8 +180,7 @@ impl JetStreamPublisher {
     }
 
     /// Rejects a fixed subject that the stream does not capture: a writer could otherwise send
-    /// requests to another program. An operator may add the subject to the stream, so the relay
-    /// retries, and the message becomes a dead letter at `attempts_max`.
+    /// requests to another program. The relay retries, because an operator may add the subject.
     async fn check_captured(&self, message: &Message, subject: &str) -> Result<(), PublishError> {
         let captured = |subjects: &[String]| captures(subjects, subject);
         let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,8 +215,7 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let waited = self.config.ack_timeout;
         let slot = self.line.slot();
-        // Rare paths are boxed: a relay holds a thousand of these futures and moves each several
-        // times.
+        // Rare paths are boxed: a relay holds and moves a thousand of these futures.
         let live = match slot.get() {
             Some(live) if live.client.connection_state() == State::Connected => live,
             _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
@@ -227,15 +225,13 @@ impl JetStreamPublisher {
         if live.client.connection_state() != State::Connected {
             return Err(attempt.not_connected());
         }
-        // Watch before sending, so that no denial is missed.
         let reports = self.line.reports().map(|reports| (reports, reports.watch()));
         let sent_at = Instant::now();
         let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
             .await
             .map_err(|_| attempt.no_room(waited))?
             .map_err(|error| attempt.failure(error))?;
-        // From here on the message may be stored. After a crash or cancellation it is published
-        // again.
+        // From here on the message may be stored.
         let acknowledged = timeout_at(deadline, acknowledgement.into_future());
         let answer = match reports {
             None => acknowledged.await,
@@ -348,8 +344,7 @@ impl Publisher for JetStreamPublisher {
         Ok(receipt)
     }
 
-    /// Reads the stream. Warnings name the setting, the current value and the required value. Ends
-    /// within 2 s for the connection and [`PublisherConfig::ack_timeout`] for each of three
+    /// Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`] for each of three
     /// requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         if let Some(reason) = self.stream.contradiction() {

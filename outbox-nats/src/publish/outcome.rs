@@ -1,9 +1,9 @@
 //! Classifies JetStream's answer to a publish for the relay.
 //!
 //! Invariants: a message counts as stored only with an acknowledgement that has a stream sequence
-//! on the expected stream. A failure is permanent only if every retry would be rejected too. In
-//! every other case the message is sent again with the same id. Classification uses kinds and
-//! codes, never texts, which change between server versions.
+//! on the expected stream. A failure is permanent only if every retry would be rejected too; any
+//! other message is sent again with the same id. Kinds and codes decide, never texts, which change
+//! between server versions.
 //!
 //! | answer | class |
 //! |---|---|
@@ -46,8 +46,7 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
         )
 }
 
-/// Whether a rejection may be temporary: a leader election or a lost majority. Other rejections
-/// mean that the request is wrong.
+/// A leader election or a lost majority. Other rejections mean that the request is wrong.
 pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     match refused.error_code() {
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,
@@ -131,8 +130,7 @@ impl PublishAttempt<'_> {
         let Self { id, stream, subject } = self;
         let cause = Cause::of(&error);
         let class = classify(error.kind(), cause);
-        // Operators read the texts of permanent and configuration errors, so they name the next
-        // step.
+        // Texts of permanent and configuration errors name the next step.
         let context = match (class, error.kind(), cause) {
             (_, PublishErrorKind::StreamNotFound, _) => not_captured(stream, subject, *id),
             (
@@ -174,7 +172,7 @@ enum Cause {
     },
     Subject,
     Unreadable,
-    /// The connection was closed, here or by its owner. async-nats does not export this error.
+    /// Closed here or by its owner. async-nats does not export this error.
     Closed,
     Other,
 }
@@ -223,16 +221,14 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             | ErrorCode::INSUFFICIENT_RESOURCES
             | ErrorCode::STORAGE_RESOURCES_EXCEEDED
             | ErrorCode::STREAM_TOO_MANY_REQUESTS => FailureClass::Backpressure,
-            // 10002 and 10028: storage and memory limits of the account. async-nats has no usable
-            // names for all of these codes.
+            // 10002 and 10028: storage and memory limits of the account.
             code if matches!(code.0, 10_002 | 10_028) => FailureClass::Backpressure,
             _ if status == 503 => FailureClass::Backpressure,
-            // These codes concern the server, not the message.
+            // The server failed, not the message.
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // A later version of async-nats may add kinds. An unknown kind must not dead-letter a
-        // message.
+        // An unknown kind of a later async-nats must not dead-letter a message.
         _ => FailureClass::Unclassified,
     }
 }

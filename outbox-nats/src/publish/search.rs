@@ -1,8 +1,8 @@
 //! Searches the subject of an aggregate for a message, across several publishes if needed.
 //!
-//! A publish is bounded, so each search continues where the previous search for the same message
-//! ended. Invariant: a message counts as absent only if every message on its subject was seen, from
-//! an hour before it was recorded to the end.
+//! Each search continues where the previous search for the same message ended. Invariant: a message
+//! counts as absent only if every message on its subject was seen, from an hour before it was
+//! recorded to the end.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
-/// Each search blocks its aggregate, so more than a few are rare.
+/// Each search blocks its aggregate, so more are rare.
 const SEARCHES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -54,8 +54,7 @@ impl Searches {
     }
 }
 
-/// The stream sequence of the message, if it is on its subject. If the time is too short, the error
-/// is transient, and the next call continues the search.
+/// If the time is too short, the error is transient, and the next call continues.
 pub(crate) async fn find(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -63,7 +62,7 @@ pub(crate) async fn find(
     deadline: Instant,
 ) -> Result<Option<u64>, PublishError> {
     let id = message.id;
-    // The rest of the time is for deleting the consumer.
+    // The remaining time is for deleting the consumer.
     let until = deadline - publisher.config().ack_timeout / 4;
     publisher.connected(async |live| {
         let log = Log::open(live, attempt.stream).await?;
@@ -76,7 +75,7 @@ pub(crate) async fn find(
                 found = Some(stream_sequence);
                 return false;
             }
-            // Saved at once, because this future may be dropped at its next await.
+            // Saved at once: this future may be dropped at its next await.
             publisher.searches().note(id, &made_at, stream_sequence);
             seen = stream_sequence;
             Instant::now() < until

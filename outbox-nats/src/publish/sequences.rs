@@ -1,6 +1,4 @@
-//! Caches the stream sequence of each aggregate's last message, for strong mode.
-//!
-//! Invariant: memory is bounded. Aggregates without a recent publish are removed.
+//! Caches the stream sequence of each aggregate's last message, for strong mode. Memory is bounded.
 
 use std::collections::HashMap;
 use std::mem;
@@ -8,7 +6,7 @@ use std::mem;
 /// About 20 MB with long ids. Each other aggregate costs a look-up.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
-/// In two generations. The older is dropped when the younger is full.
+/// In two generations: the older is dropped when the younger is full.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSequences {
     young: HashMap<String, u64>,

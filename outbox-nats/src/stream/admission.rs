@@ -1,8 +1,7 @@
 //! Predicts the stream's answer to a message without publishing.
 //!
-//! Invariant: one request reads the stream; a second one if the stream limits the messages of a
-//! subject. A refusal is reported only if settings or contents of the stream prove it. Permissions
-//! and server disks can still cause rejections.
+//! Invariant: at most two requests. A refusal is reported only if settings or contents of the
+//! stream prove it; permissions and server disks can still cause rejections.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,10 +19,10 @@ use crate::stream::subject::captures;
 
 const STORED_BESIDE: u64 = 30;
 
-/// Maximum of counted subjects: one answer of the server.
+/// One answer of the server.
 const SUBJECTS_MAX: usize = 100_000;
 
-/// The state of a stream at a moment, as far as it causes rejections.
+/// The state of a stream, as far as it causes rejections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamOutlook {
@@ -123,7 +122,7 @@ pub enum Refusal {
         /// The maximum size, in bytes.
         limit: usize,
     },
-    /// A subject or header cannot be sent: the stored row was changed.
+    /// The stored row was changed: a subject or header cannot be sent.
     Unsendable {
         /// The invalid part.
         what: String,
@@ -177,14 +176,14 @@ pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, Publi
     };
     let mut outlook = outlook_of(stream.cached_info(), max_payload);
     if let Some(most) = outlook.messages_of_subject {
-        // Without an answer no subject counts as full. The first answer stays valid.
+        // Without an answer no subject counts as full.
         outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
     }
     Ok(outlook)
 }
 
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
-    // Bounded by the existing subjects: one more would cause another request.
+    // One more than the existing subjects would cause another request.
     let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
     let mut counts = stream
         .info_with_subjects(">")
@@ -281,7 +280,6 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     }
 }
 
-/// A version line, a line for each value, and an empty line.
 pub(crate) fn size_of(headers: &HeaderMap) -> usize {
     let lines: usize = headers
         .iter()

@@ -1,6 +1,4 @@
-//! The durable consumers of the stream, and their positions relative to a message.
-//!
-//! Invariant: nothing is received or changed.
+//! The durable consumers of the stream, and their positions. Nothing is received or changed.
 
 use async_nats::jetstream::consumer::Info;
 use futures_util::TryStreamExt as _;
@@ -53,7 +51,6 @@ pub(crate) fn takes(info: &Info, subject: &str) -> bool {
     are_for(&filters, subject)
 }
 
-/// A consumer without filters receives everything.
 fn are_for(filters: &[String], subject: &str) -> bool {
     filters.is_empty() || captures(filters, subject)
 }

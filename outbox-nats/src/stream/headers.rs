@@ -1,7 +1,7 @@
 //! Converts headers between the codec of `outbox-core` and async-nats.
 //!
-//! The codec's headers are sent unchanged, plus the two headers for JetStream. Invariant: no input
-//! panics. async-nats panics at line breaks in a text, so names and values are checked here first.
+//! Invariant: no input panics. async-nats panics at line breaks in a text, so names and values are
+//! checked here first.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ pub(crate) fn decode(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
-    // async-nats accepts an empty name, which would end the header block early.
+    // async-nats accepts an empty name, which would end the header block.
     if name.is_empty() {
         return Err(HeaderError::Empty);
     }
@@ -61,8 +61,7 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
     })
 }
 
-/// Converts a text into a value without copying it. A line break is an error; async-nats would
-/// panic.
+/// Does not copy. A line break is an error; async-nats would panic.
 fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(HeaderError::Value {
@@ -72,8 +71,7 @@ fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     Ok(HeaderValue::from(value))
 }
 
-/// Why a message's headers cannot be sent. Headers are checked when a message is recorded, so the
-/// stored row was changed later.
+/// Why a message's headers cannot be sent: the stored row was changed after the recording.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("a header has no name")]

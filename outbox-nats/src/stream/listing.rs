@@ -1,8 +1,7 @@
 //! Lists the messages on the stream without reading their payloads, with an ephemeral consumer.
 //!
 //! Invariants: reading ends at the stream sequence that was the last one at its start. An
-//! incomplete answer is an error. Messages that async-nats cannot parse are read through the JSON
-//! API.
+//! incomplete answer is an error.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -36,20 +35,18 @@ const BATCH: usize = 1_000;
 
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Bounds on reading one by one before the next attempt with a consumer.
+/// Bounds on reading through the JSON API before the next attempt with a consumer.
 pub(crate) const RAW_MESSAGES: usize = 1_000;
 pub(crate) const RAW_BYTES: usize = 32 << 20;
 
 /// Maximum clock difference between database and broker.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Inactivity after which the server removes the consumer. Longer than the pause between two
-/// batches.
+/// Inactivity after which the server removes the consumer; longer than the pause between batches.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for
-/// each batch of 1,000. A stream whose retention is not Limits is rejected: it deletes acknowledged
-/// messages, so they would look lost.
+/// Reads over the publisher's connection, up to 5 s for each batch of 1,000. Only retention Limits
+/// is accepted: other streams delete acknowledged messages, so they would look lost.
 impl StreamLog for JetStreamPublisher {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         self.connected(async |live| {
@@ -67,8 +64,7 @@ impl StreamLog for JetStreamPublisher {
     }
 }
 
-/// Reads the message's subject with an in-memory consumer of headers, so the stream does not
-/// change. A stream with another retention than Limits is rejected.
+/// Reads the message's subject. Only retention Limits is accepted.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -90,8 +86,7 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
-/// Reads any number of messages as [`StreamLog`] does. A stream with another retention than Limits
-/// is rejected.
+/// Reads as [`StreamLog`] does. Only retention Limits is accepted.
 impl StreamReader for JetStreamPublisher {
     async fn read(
         &self,
@@ -155,15 +150,13 @@ impl Log {
         })
     }
 
-    /// Reading ends there.
     pub(crate) fn last(&self) -> u64 {
         self.handle.cached_info().state.last_sequence
     }
 
     pub(crate) fn extent(&self) -> StreamExtent {
         let state = &self.handle.cached_info().state;
-        // The time type of async-nats depends on the features of the whole build; the conversion
-        // accepts both types.
+        // The time type of async-nats depends on the features of the whole build.
         let first_stored_at = SystemTime::from(state.first_timestamp).into();
         StreamExtent {
             first_stream_sequence: state.first_sequence,
@@ -173,7 +166,6 @@ impl Log {
         }
     }
 
-    /// Rejects a stream that deletes acknowledged messages, because reading would change it.
     pub(crate) fn keeps_what_is_read(&self) -> Result<(), PublishError> {
         let retention = self.handle.cached_info().config.retention;
         if retention == RetentionPolicy::Limits {
@@ -186,15 +178,13 @@ impl Log {
         Err(PublishError::new(FailureClass::Configuration, context))
     }
 
-    /// The creation time of the stream. A recreated stream of the same name assigns its stream
-    /// sequences again.
+    /// A recreated stream of the same name assigns its stream sequences again.
     pub(crate) fn made_at(&self) -> String {
         format!("{:?}", self.handle.cached_info().created)
     }
 
-    /// Calls `see` with stream sequence and headers of each message from `start` on, in stream
-    /// order, until it returns `false`. With a `subject`, only messages on that subject. Returns
-    /// whether `see` has seen all messages.
+    /// Calls `see` with stream sequence and headers from `start` on, in stream order, until it
+    /// returns `false`. Returns whether `see` has seen all messages.
     pub(crate) async fn read(
         &self,
         subject: Option<&str>,
@@ -205,10 +195,8 @@ impl Log {
             .await
     }
 
-    /// As [`Self::read`], with the time at which the stream stored each message.
-    ///
-    /// An interrupted batch is continued message by message ([`raw`]), because async-nats closes
-    /// the connection at headers that it cannot parse.
+    /// As [`Self::read`], with the time of storage. An interrupted batch is continued through
+    /// [`raw`], because async-nats closes the connection at headers that it cannot parse.
     pub(crate) async fn read_with_times(
         &self,
         subject: Option<&str>,
@@ -283,8 +271,8 @@ impl Log {
         Ok(reading)
     }
 
-    /// An ephemeral in-memory consumer. The server chooses its name and removes it, so a reader
-    /// needs no permission to create durable consumers or to delete consumers.
+    /// The server chooses the name and removes the consumer, so a reader needs no permission to
+    /// create durable consumers or to delete consumers.
     async fn consumer(
         &self,
         policy: DeliverPolicy,
@@ -315,7 +303,6 @@ impl Log {
         }
     }
 
-    /// `None` at the end of the batch or after an interruption.
     async fn next_of(&self, batch: &mut pull::Batch, connection: u64) -> Option<jetstream::Message> {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         while Instant::now() < deadline && connects(&self.client) == connection {
@@ -389,9 +376,8 @@ fn silent(stream: &str, what: &str) -> PublishError {
     )
 }
 
-/// The policy for everything stored at a time or later; `None` if the time is out of range.
-/// Converted through text, because the time type of async-nats depends on the features of the whole
-/// build.
+/// `None` if the time is out of range. Converted through text, because the time type of async-nats
+/// depends on the features of the whole build.
 pub(crate) fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });

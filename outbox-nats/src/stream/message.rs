@@ -1,9 +1,9 @@
 //! Reads single messages of a stream through the JSON API.
 //!
 //! async-nats closes the connection at a delivery that it cannot parse, for example a header that
-//! is not UTF-8. Any user with publish permission can send such a message. The JSON API encodes
-//! subject and headers, so every message is readable. Invariant: [`RawMessage::breaks_client`]
-//! marks messages that async-nats cannot receive; their invalid headers are left out.
+//! is not UTF-8. The JSON API encodes subject and headers, so every message is readable. Invariant:
+//! [`RawMessage::breaks_client`] marks messages that async-nats cannot receive; their invalid
+//! headers are left out.
 
 use std::str::FromStr as _;
 
@@ -59,8 +59,7 @@ pub(crate) async fn at(
     get(context, stream, &serde_json::json!({ "seq": stream_sequence })).await
 }
 
-/// The last message on a subject, from the stream's leader, because a replica may lag; `None` if
-/// there is none.
+/// From the stream's leader, because a replica may lag.
 pub(crate) async fn last(
     context: &Context,
     stream: &str,
@@ -100,8 +99,8 @@ fn decode(message: &Value) -> Option<RawMessage> {
         stored_at: OffsetDateTime::parse(message["time"].as_str()?, &Rfc3339).ok()?,
         headers,
         payload: bytes("data")?.into(),
-        // The server replaces bytes of a subject that are not UTF-8. In async-nats, white space
-        // ends a subject.
+        // The server replaces non-UTF-8 bytes of a subject. In async-nats, white space ends a
+        // subject.
         breaks_client: !are_whole
             || subject.contains(|c: char| c == char::REPLACEMENT_CHARACTER || c.is_whitespace()),
         subject,
@@ -153,8 +152,7 @@ fn parse(block: &[u8]) -> (HeaderMap, bool) {
 }
 
 impl RawMessage {
-    /// The message as a delivery of a durable consumer. The server finds the delivery by the stream
-    /// sequence, so an acknowledgement works.
+    /// The server finds a delivery by its stream sequence, so an acknowledgement works.
     pub(crate) fn into_delivery(self, context: &Context, stream: &str, consumer: &str) -> jetstream::Message {
         let stored_at = self.stored_at.unix_timestamp_nanos();
         let reply = format!(

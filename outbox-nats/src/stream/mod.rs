@@ -1,7 +1,7 @@
 //! Describes the event stream: name, prefix, limits and mode.
 //!
 //! Invariant: [`EventStream::provision`], [`EventStream::publisher`] and
-//! [`EventStream::subscriber`] are the only constructors, so they cannot disagree.
+//! [`EventStream::subscriber`] are the only constructors, so publisher and subscriber agree.
 
 pub(crate) mod admission;
 pub(crate) mod consumers;
@@ -33,38 +33,37 @@ pub enum Provisioning {
     /// Create missing streams, and add missing subjects and settings.
     #[default]
     Create,
-    /// Change nothing. Anything missing is an error that contains the command to create it. For
-    /// servers on which only operators may create streams.
+    /// Change nothing. A missing part is an error with the command that creates it.
     VerifyOnly,
 }
 
 /// The stream that carries events: name, subjects, limits and mode.
 ///
-/// The stream is described once. All other parts are created from the description:
+/// Processes that share a stream should build this value in one shared function.
 ///
 /// | for | call |
 /// |---|---|
-/// | a connection | [`connect`](Self::connect), or [`connect`](fn@crate::connect) for other credentials |
-/// | the stream, created or checked | [`provision`](Self::provision), [`provision_for`](Self::provision_for) |
+/// |---|---|
+/// | a connection | [`connect`](Self::connect), [`connect_with`](Self::connect_with) |
+/// | the stream, created or checked | [`provision`](Self::provision) |
 /// | the relay | [`publisher`](Self::publisher) |
 /// | the inbox | [`subscriber`](Self::subscriber) |
 ///
-/// Processes that share a stream should build this value in one shared function.
-///
 /// ```no_run
-/// # async fn demo(client: outbox_nats::async_nats::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::error::Error;
+/// # async fn demo(client: outbox_nats::async_nats::Client) -> Result<(), Box<dyn Error>> {
 /// use outbox_nats::EventStream;
 ///
-/// let shop = EventStream::new("SHOP").with_prefix("shop")?.with_max_bytes(10 << 30).with_replicas(3);
+/// let shop = EventStream::new("SHOP").with_prefix("shop")?;
+/// let shop = shop.with_max_bytes(10 << 30).with_replicas(3);
 /// shop.provision(&client).await?;
 /// let (publisher, subscriber) = (shop.publisher(client.clone()), shop.subscriber(client));
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Storage is file, retention is by limits, and the discard policy is `new`. Deduplication survives
-/// a server restart. A full stream rejects messages, which then wait in the outbox. The stream
-/// never drops unread messages because it is full.
+/// Storage is file, retention is by limits, and the discard policy is `new`: a full stream rejects
+/// messages, which then wait in the outbox. Deduplication survives a server restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventStream {
     pub(crate) name: String,
@@ -87,8 +86,8 @@ impl Default for EventStream {
 }
 
 impl EventStream {
-    /// Describes a stream with this name: 1 to 255 characters of `[A-Za-z0-9_-]`.
-    /// [`provision`](Self::provision) checks the name. Nothing is sent.
+    /// Describes a stream with this name: 1 to 255 characters of `[A-Za-z0-9_-]`, checked by
+    /// [`provision`](Self::provision). Nothing is sent.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -105,10 +104,8 @@ impl EventStream {
         }
     }
 
-    /// Sets the first tokens of the default subjects. Default `events`.
-    ///
-    /// Two streams of a server need different prefixes, because a subject belongs to one stream
-    /// only.
+    /// Sets the first tokens of the default subjects. Default `events`. Each stream of a server
+    /// needs its own prefix, because a subject belongs to one stream only.
     ///
     /// # Errors
     ///
@@ -125,8 +122,8 @@ impl EventStream {
         captures(subjects, &self.prefix.wildcard())
     }
 
-    /// Adds a subject that the stream captures. The first added subject replaces the default
-    /// `<prefix>.>`. Provisioning adds the fixed subjects of events.
+    /// Adds a subject that the stream captures. The first one replaces the default `<prefix>.>`.
+    /// Provisioning adds the fixed subjects of events.
     #[must_use]
     pub fn with_subject(mut self, subject: impl Into<String>) -> Self {
         self.subjects.push(subject.into());
@@ -134,9 +131,9 @@ impl EventStream {
     }
 
     outbox_core::__setters! {
-        /// Sets the duplicate window: the time within which the server drops a second message with
-        /// the same id. It should be longer than a relay restart; each id costs the server 200 to
-        /// 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
+        /// Sets the time within which the server drops a second message with the same id. It should
+        /// be longer than a relay restart; each id costs the server 200 to 260 bytes of memory. Not
+        /// above the [maximum age](Self::with_max_age). Default 10 min.
         fn with_duplicate_window(duplicate_window: Duration);
         /// Sets the age at which messages are deleted; zero for never. Consumers must read messages
         /// within this time, and inboxes must keep ids at least as long. Applied on creation only;
@@ -144,17 +141,15 @@ impl EventStream {
         /// Default 14 days.
         fn with_max_age(max_age: Duration);
         /// Sets the maximum size of the stream in bytes. Set it in production: a full disk stops
-        /// the whole server, a full stream only its publishers. Applied on creation only. Default:
-        /// no limit.
+        /// the whole server. Applied on creation only. Default: no limit.
         fn with_max_bytes(max_bytes: u64);
         /// Sets the replicas in a cluster, 1 to 5. Three survive the loss of a server. Applied on
         /// creation only; fewer replicas of an existing stream are a
         /// [warning](crate::StreamReport::warnings). Default 1.
         fn with_replicas(replicas: usize);
-        /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers
-        /// have a separate setting,
-        /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default
-        /// [`Provisioning::Create`].
+        /// Sets whether [`provision`](Self::provision) may create and change the stream; for
+        /// consumers see [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning).
+        /// Default [`Provisioning::Create`].
         fn with_provisioning(provisioning: Provisioning);
     }
 
@@ -170,12 +165,12 @@ impl EventStream {
     ///   `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`). Without the search
     ///   permissions, a rejected message is
     ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown).
-    /// * **Publisher cost**: after a restart, one additional look-up per aggregate. The stream
-    ///   sequences of 65,536 aggregates are cached.
+    /// * **Publisher cost**: after a restart, one look-up per aggregate. The stream sequences of
+    /// 65,536
+    ///   aggregates are cached.
     /// * **Consumers** receive all event types of each subscribed aggregate type. The inbox skips
     ///   event types without a handler as long as a consumer name has up to about 150 event types.
-    ///   Above that, every message counts as requested and is redelivered. Messages on the default
-    ///   subjects are received too.
+    ///   Above that, every message counts as requested and is redelivered.
     ///
     /// All publishers of a stream must use the same mode.
     #[must_use]
@@ -190,13 +185,11 @@ impl EventStream {
     /// `<prefix>.<aggregate>.<aggregate id>.<event name>`.
     ///
     /// The server keeps every subject of a stream in memory, about 220 bytes each. Shards save this
-    /// memory for streams with millions of aggregates. In return, a filter on the server cannot
-    /// select one aggregate. Handlers are not affected.
+    /// memory for streams with millions of aggregates, but a filter cannot select one aggregate.
     ///
-    /// The setting may change at any time and in any deployment order. After disabling shards, new
-    /// consumers with strategy `sequence` need the setting until no message is left on a shard, to
-    /// find the first message of an aggregate. Not together with [strong
-    /// mode](Self::with_strong_mode).
+    /// The setting may change at any time, in any deployment order. After disabling shards, new
+    /// consumers with strategy `sequence` need the setting until no message is left on a shard. Not
+    /// together with [strong mode](Self::with_strong_mode).
     #[must_use]
     pub fn with_subject_shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -224,18 +217,15 @@ impl EventStream {
     /// Connects to the servers of this stream and waits until one is available. The stream is not
     /// checked.
     ///
-    /// While no server answers or the host name does not resolve, the call retries without limit:
-    /// after 100 ms, then after longer pauses of up to 2 s. Each reason is logged once. Rejected
-    /// credentials are returned at once.
-    ///
-    /// The call uses [`connect_options`](crate::connect_options) and the user's
-    /// [`inbox_prefix`](crate::inbox_prefix). The address may hold a password or a token. For other
+    /// While no server answers or the host name does not resolve, the call retries without limit,
+    /// with pauses of 100 ms to 2 s. Each reason is logged once. The call uses
+    /// [`connect_options`](crate::connect_options) and the user's
+    /// [`inbox_prefix`](crate::inbox_prefix). The address may hold a password or a token; for other
     /// credentials or TLS settings, use [`connect_with`](Self::connect_with).
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] for failures that waiting cannot fix: a malformed address, rejected
-    /// credentials, failed TLS.
+    /// [`ConnectError`] for a malformed address, rejected credentials or failed TLS.
     ///
     /// # Cancellation
     ///
@@ -250,10 +240,8 @@ impl EventStream {
     }
 
     /// As [`Self::connect`], with the caller's options. Start from
-    /// [`connect_options`](crate::connect_options).
-    ///
-    /// Do not set `retry_on_initial_connect`: with it, this call returns before the connection is
-    /// open, and rejected credentials are retried without limit.
+    /// [`connect_options`](crate::connect_options), and do not set `retry_on_initial_connect`:
+    /// rejected credentials would be retried without limit.
     ///
     /// # Errors
     ///
@@ -270,8 +258,7 @@ impl EventStream {
         connect::connect_when_up(connect::parse(servers)?, options).await
     }
 
-    /// A publisher of this stream, for a relay. Nothing is sent, and the stream may be missing;
-    /// check it with [`provision`](Self::provision) or
+    /// A publisher of this stream, for a relay. Nothing is sent or checked; see
     /// [`Publisher::preflight`](outbox_core::Publisher::preflight).
     #[must_use]
     pub fn publisher(&self, client: Client) -> JetStreamPublisher {
@@ -286,11 +273,8 @@ impl EventStream {
     }
 
     /// The filters of a durable consumer for these events: sorted, and no filter covers another.
-    /// With `whole_aggregates`, the filters also select the other events of each aggregate type.
-    ///
-    /// A durable may have more filters, because a
-    /// [`JetStreamSubscriber`](crate::JetStreamSubscriber) only adds missing ones. On a server
-    /// before 2.10 it has one wider filter.
+    /// With `whole_aggregates`, the filters also select the other events of each aggregate type. A
+    /// server before 2.10 has one wider filter.
     #[must_use]
     pub fn consumer_filters<'a>(
         &self,
@@ -330,7 +314,7 @@ impl EventStream {
         }
     }
 
-    /// How [`Self::subject`] and strong mode build subjects, as a stable text.
+    /// A stable text.
     pub(crate) fn subjects_of_messages(&self) -> String {
         let prefix = &self.prefix;
         match (self.fenced, self.shards) {

@@ -1,8 +1,7 @@
 //! Checks the stream before the first publish.
 //!
 //! Invariants: nothing is changed. A setting that cannot work is an error with the next step. A
-//! setting that may lose or repeat messages is a warning with the current and the required value.
-//! The rules are a pure function, tested without a server.
+//! setting that may lose or repeat messages is a warning.
 
 use std::time::Duration;
 
@@ -15,10 +14,10 @@ use crate::connect::connection::Live;
 use crate::stream::EventStream;
 use crate::stream::subject::overlap;
 
-/// Duplicate window that covers an ordinary outage plus the crash of a relay.
+/// Covers an ordinary outage plus the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Duplicate window below which a crash alone may repeat messages. Also the server's default.
+/// Below it a crash alone may repeat messages. Also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
 const MESSAGE_BYTES: usize = 1024 * 1024;
@@ -108,16 +107,14 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
     Ok(warnings(seen, wanted))
 }
 
-/// A setting with which a stream stores nothing, or something other than the published message,
-/// despite acknowledging it.
+/// A setting with which an acknowledged message is not stored as published.
 pub(crate) struct Unfit {
     pub(crate) setting: &'static str,
     pub(crate) seen: &'static str,
     pub(crate) needed: &'static str,
 }
 
-/// The first setting that makes a stream unusable for messages on `subjects`. Such a stream is
-/// never changed.
+/// A stream with such a setting is never changed.
 pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
         // Without a source the server transforms every subject.
@@ -188,7 +185,7 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     warnings
 }
 
-/// Warnings about the stream's settings. They may be intended, so they are never changed.
+/// The settings may be intended, so they are never changed.
 pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();

@@ -16,11 +16,10 @@ use crate::subscribe::filters::filters_of;
 
 const OLDEST_MAX: Duration = Duration::from_secs(1);
 
-/// The server may have been slow for a moment.
 const NOT_ASKED: Duration = Duration::from_secs(60);
 
-/// Whether the server permits reading single messages. Without the permission, each request takes a
-/// second and adds a line to the server's log.
+/// Without the permission to read single messages, each request takes a second and adds a line to
+/// the server's log.
 #[derive(Debug, Default)]
 pub(crate) struct MayRead {
     unanswered_at: Mutex<Option<Instant>>,

@@ -4,8 +4,8 @@
 //! grows first. The returned configuration is checked, because servers silently ignore unknown
 //! settings: 2.9 accepts several filters and then delivers everything.
 //!
-//! A late write can undo changes of other processes. Therefore a writer reads its change back after
-//! a moment, and each subscription periodically restores its needs (`interest::cache`).
+//! A late write can undo changes of other processes, so a writer reads its change back, and each
+//! subscription periodically restores its needs (`interest::cache`).
 
 use std::time::Duration;
 
@@ -31,8 +31,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 
 const ROUNDS: usize = 8;
 
-/// Time after which an overwriting change is visible. Other processes read shortly before they
-/// write.
+/// Other processes read shortly before they write, so an overwriting change is visible by then.
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Durable {
@@ -55,8 +54,8 @@ impl Durable {
         (is_new && may_write).then(|| format!("metadata name service {}", self.service))
     }
 
-    /// Each change is read back after a moment: another process may have read before the change and
-    /// written after it.
+    /// Each change is read back: another process may have read before the change and written after
+    /// it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
@@ -76,7 +75,7 @@ impl Durable {
                 .clone()
                 .into_iter()
                 .chain(self.lacks(&seen))
-                // Other processes may want other bounds. The last write wins.
+                // The last write wins between processes with other bounds.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .chain(self.claims(&seen).filter(|_| !is_fitted))
                 .collect();
@@ -103,13 +102,11 @@ impl Durable {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
             }
             if is_fitted && self.lacks(&seen).is_some() {
-                // Another process created the consumer at the same time. Messages outside its
-                // filter may have been skipped.
+                // Another process created the consumer at the same time, with a narrower filter.
                 self.was_narrowed();
             }
             if asks.is_some() {
-                // The filters are unchanged so far. A crash here leaves only a list entry for an
-                // event type that may be unused.
+                // A crash here leaves only a list entry for an event type that may be unused.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
                 sleep(interest::SETTLES).await;
@@ -126,8 +123,8 @@ impl Durable {
         })
     }
 
-    /// Restores filters and list entries that other processes have removed. Bounds stay unchanged,
-    /// because other processes may want other values. A missing consumer is not created.
+    /// Bounds stay unchanged, because other processes may want other values. A missing consumer is
+    /// not created.
     pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
@@ -152,7 +149,7 @@ impl Durable {
             consumer = name,
             "somebody has undone what this process wants, it is restored: {changes}"
         );
-        // List and filter in one write keep the time with a narrow filter short. Meanwhile no
+        // One write for list and filter keeps the time with a narrow filter short. Meanwhile no
         // process relies on the missing entry (`interest::HEALS`).
         self.store(config).await?;
         if is_narrowed {
@@ -222,7 +219,7 @@ impl Durable {
         }
     }
 
-    /// A sequence where possible, because the search for predecessors starts there.
+    /// A sequence where possible: the search for predecessors starts there.
     fn start(&self) -> DeliverPolicy {
         match self.spec.start_at {
             StartAt::New => DeliverPolicy::ByStartSequence {
@@ -285,8 +282,7 @@ impl Durable {
         without_covered(filters.chain(self.filters.iter().cloned()))
     }
 
-    /// Whether each event type has its own filter. The process that wrote such a filter had waited
-    /// for [`interest::SETTLES`].
+    /// The process that wrote such a filter had waited for [`interest::SETTLES`].
     fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
         let mut events = self.spec.events.iter();
@@ -295,8 +291,8 @@ impl Durable {
     }
 
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
-        // An operator may divide the bound between processes, so a process without the right to
-        // change it accepts any value.
+        // An operator may divide the bound between processes, so a process that may not change it
+        // accepts any value.
         let bound = (self.provisioning == Provisioning::Create).then(|| self.in_flight_max());
         settings::changes(seen, &self.spec, bound)
     }
@@ -317,8 +313,7 @@ impl Durable {
         if filters_of_pull(&echoed) == asked {
             return Ok(());
         }
-        // The server that stores the consumer may be older than the connected server: fall back to
-        // one filter.
+        // The server that stores the consumer may be older than the connected server.
         tracing::warn!(
             consumer = name,
             ?asked,
@@ -397,8 +392,7 @@ impl Durable {
     }
 }
 
-/// Where a consumer started when it was created. A start time after its creation counts as the
-/// creation time.
+/// A start time after the creation counts as the creation time.
 pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
     match info.config.deliver_policy {
         DeliverPolicy::ByStartTime { start_time } => DeliverPolicy::ByStartTime {
@@ -409,7 +403,7 @@ pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
 }
 
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
-    // The consumer was opened as a pull consumer, so the conversion cannot fail; a default would
-    // appear as a missing filter.
+    // Opened as a pull consumer, so the conversion cannot fail; a default would appear as a missing
+    // filter.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
 }

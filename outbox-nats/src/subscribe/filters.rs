@@ -1,6 +1,6 @@
 //! Writes the filters of a durable in the form that its server supports.
 //!
-//! Invariant: the written filters select every wanted message; they may select more.
+//! Invariant: the written filters select every wanted message, or more.
 
 use async_nats::jetstream::consumer::pull;
 
@@ -46,8 +46,7 @@ pub(crate) fn with_filters(
             ..config
         },
         _ => {
-            // Old servers reject a filter that spans several subjects of the stream. The consumer
-            // then receives everything.
+            // Old servers reject a filter that spans several subjects of the stream.
             let cover = narrowest_cover(filters.iter().map(String::as_str))
                 .filter(|cover| stream_subjects.iter().any(|subject| covers(subject, cover)))
                 .unwrap_or_default();

@@ -5,12 +5,12 @@
 //! unacknowledged messages through the JSON API, and hands over the messages that async-nats cannot
 //! receive.
 //!
-//! Invariants: each reconnection costs a bounded number of reads. No message is checked twice. A
-//! message that breaks the client is handed over after each reconnection until it is acknowledged.
+//! Invariants: each reconnection costs a bounded number of reads, and no message is checked twice.
+//! A message that breaks the client is handed over after each reconnection until it is
+//! acknowledged.
 //!
-//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), and
-//! only a new client helps. So a subscription also checks at its start if the consumer has
-//! redelivered messages.
+//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), so a
+//! subscription also checks at its start if the consumer has redelivered messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,9 +27,8 @@ const CHECK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
-    /// Connections of the client at the last check; `None` before the first check.
+    /// `None` before the first check.
     pub(crate) connects: Option<u64>,
-    /// Every message up to this stream sequence is checked.
     checked: u64,
     breaking: BTreeSet<u64>,
     found: VecDeque<jetstream::Message>,

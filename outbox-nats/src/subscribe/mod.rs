@@ -1,8 +1,7 @@
 //! Opens subscriptions of durable consumers on a JetStream stream.
 //!
-//! Invariant: an open subscription can receive every requested message. A silent failure is an
-//! error here: a missing stream, a stream that does not capture an event, a filter that an old
-//! server ignored.
+//! Invariant: an open subscription can receive every requested message. A missing stream, an event
+//! that the stream does not capture, and a filter that an old server ignored are errors.
 
 pub(crate) mod backlog;
 pub(crate) mod consumer;
@@ -44,7 +43,7 @@ use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::pull::connects;
 use crate::subscribe::subscription::JetStreamSubscription;
 
-/// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
+/// How a [`JetStreamSubscriber`] subscribes.
 ///
 /// ```
 /// # use outbox_nats::{Provisioning, SubscriberConfig};
@@ -55,13 +54,12 @@ use crate::subscribe::subscription::JetStreamSubscription;
 pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// Half of the time that a server may be silent. The subscription is rebuilt after twice this
-    /// time without an answer, at least 4 s, and up to 1.5 s more.
+    /// Half of the allowed silence of a server. The subscription is rebuilt after twice this time
+    /// without an answer, at least 4 s, and up to 1.5 s more.
     #[doc(hidden)]
     pub idle_heartbeat: Duration,
-    /// The name of this service in the metadata of its consumers: the file name of the program. If
-    /// another service used the consumer last, a warning is logged at start, because the two
-    /// services share the consumer's messages.
+    /// The name of this service in the metadata of its consumers: the file name of the program. Two
+    /// services with one consumer name share its messages, so a warning is logged.
     #[doc(hidden)]
     pub service: String,
 }
@@ -94,17 +92,16 @@ impl SubscriberConfig {
 /// without limit; attempts and dead letters belong to the inbox.
 ///
 /// **An existing consumer** gets the requested `ack_wait`, in-flight bound and missing filters.
-/// Filters are never narrowed, so that both versions of a rolling upgrade receive their events. The
-/// consumer's description lists every event type that was ever requested, up to 4 KiB of names,
-/// about 150 event types. With more, every message without a handler counts as requested and is
-/// redelivered, and a warning is logged. Then use several names, or `UnknownEvent::Skip` of the
-/// inbox. To stop receiving an event type, remove it from the list and remove its filter, with
-/// `nats consumer edit`.
+/// Filters are never narrowed, for rolling upgrades. The consumer's description lists every event
+/// type that was ever requested, up to 4 KiB of names, about 150 event types. With more, every
+/// message without a handler counts as requested and is redelivered, and a warning is logged. Then
+/// use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving an event type, remove
+/// it from the list and the filters, with `nats consumer edit`.
 ///
-/// **A new event type** of an existing consumer is received from the consumer's current position.
-/// To handle older messages too, use a new consumer name. Adding an event type takes 1.5 s, because
-/// the other processes must read the list first. Subscribing takes as long if filters do not
-/// separate event types (a server before 2.10, whole aggregates).
+/// **A new event type** of an existing consumer is received from the current position; for older
+/// messages, use a new consumer name. Adding an event type takes 1.5 s, until the other processes
+/// have read the list. Subscribing takes as long if filters do not separate event types (a server
+/// before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,
@@ -114,10 +111,10 @@ pub struct JetStreamSubscriber {
     may_read: Arc<MayRead>,
 }
 
-/// Whether the client's connection task has ended, so that requests are never sent. The task of a
-/// reconnecting client is still running.
+/// Whether the client's connection task has ended. The task of a reconnecting client is still
+/// running.
 pub(crate) fn has_ended(client: &Client) -> bool {
-    // Without a connection task, the command fails at once. Otherwise the flush is harmless.
+    // Without a connection task the flush fails at once; otherwise it is harmless.
     let flushed = client.flush().now_or_never();
     matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)
 }
@@ -136,7 +133,7 @@ impl JetStreamSubscriber {
         }
     }
 
-    /// Sets the configuration. Open subscriptions keep theirs.
+    /// Open subscriptions keep their configuration.
     #[must_use]
     pub fn with_config(mut self, config: SubscriberConfig) -> Self {
         self.config = config;
@@ -251,11 +248,11 @@ impl JetStreamSubscriber {
 impl Subscriber for JetStreamSubscriber {
     type Subscription = JetStreamSubscription;
 
-    /// Safe in many processes at once. Ends within a few requests of 5 s each. Cancelling leaves at
-    /// most a consumer that the next call uses.
+    /// Safe in many processes at once. A few requests of 5 s each. Cancelling leaves at most a
+    /// consumer that the next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
-        // Read before the first delivery: a later connection has unacknowledged messages to check.
+        // Before the first delivery: a later connection has unacknowledged messages to check.
         let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
         let events = consumer.events.iter().chain(&consumer.siblings).copied();
@@ -266,7 +263,7 @@ impl Subscriber for JetStreamSubscriber {
             prefix: self.stream.prefix.clone(),
             has_shards: self.stream.shards.is_some(),
             provisioning: self.config.provisioning,
-            // After the first answer the client is connected and has the server's version.
+            // After the first answer the server's version is known.
             many_filters: self.client.is_server_compatible(2, 10, 0),
             service: self.config.service.clone(),
         };
@@ -293,7 +290,7 @@ impl Subscriber for JetStreamSubscriber {
                 RetentionPolicy::WorkQueue => StreamPolicy::WorkQueue,
             },
             duplicate_window: Some(config.duplicate_window),
-            // For an empty stream the server reports the stream sequence of the next message.
+            // For an empty stream the server reports the next stream sequence.
             first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
             last_stream_sequence: state.last_sequence,
             messages: state.messages,
@@ -301,7 +298,7 @@ impl Subscriber for JetStreamSubscriber {
     }
 
     /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The
-    /// age is missing on servers before 2.10, where the request is slow, and without the permission
+    /// age is missing on servers before 2.10, and without the permission
     /// `$JS.API.STREAM.MSG.GET.<stream>`.
     async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
         let stream = self.read_stream().await?;

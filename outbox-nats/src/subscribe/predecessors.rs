@@ -31,10 +31,10 @@ pub(crate) struct Predecessors {
     stream: Stream,
     prefix: SubjectPrefix,
     events: HashMap<&'static str, BTreeSet<&'static str>>,
-    /// Aggregate types with messages on fixed subjects, which do not name the aggregate.
+    /// Aggregate types with fixed subjects, which do not name the aggregate.
     scattered: HashSet<&'static str>,
-    /// Aggregates may share subjects, so the first message on a subject may belong to another
-    /// aggregate, and earlier messages may be on another subject.
+    /// The first message on a shared subject may belong to another aggregate, and earlier messages
+    /// may be on another subject.
     has_shards: bool,
     started_at: DeliverPolicy,
     /// Bounds of the stream sequence of the start, if the start is a time.
@@ -66,8 +66,8 @@ impl Predecessors {
         }
     }
 
-    /// One request for each event type of the aggregate plus one, all at once. For a consumer that
-    /// started at a time, the start sequence is found first.
+    /// One request for each event type of the aggregate plus one, all at once. A start time is
+    /// first resolved to a start sequence.
     pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
         let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
             return Ok(true);
@@ -103,8 +103,7 @@ impl Predecessors {
             return None;
         };
         let aggregate_type = decode_token(aggregate)?;
-        // The number of former shards is unknown. Any shard, and the aggregate's own subjects, may
-        // hold its messages.
+        // The number of former shards is unknown, so any shard may hold messages of the aggregate.
         if self.has_shards || is_shard(id) {
             return None;
         }
@@ -132,9 +131,8 @@ impl Predecessors {
         }
     }
 
-    /// Binary search for the first message that is not `older`: times grow with stream sequences.
-    /// At most one request for each doubling of the stream, over all calls: the next call continues
-    /// a cancelled one.
+    /// Binary search: times grow with stream sequences. At most one request for each doubling of
+    /// the stream, over all calls: the next call continues a cancelled one.
     async fn first_that_is_not(
         &self,
         older: impl Fn(&StreamMessage) -> bool,

@@ -1,12 +1,11 @@
 //! Pulls messages of one durable consumer, with short, counted requests.
 //!
 //! Invariants: the number of messages that open requests may still deliver is known. Received
-//! messages are never dropped. So a subscription ends cleanly: it stops requesting and waits until
-//! its open requests are answered or expired.
+//! messages are never dropped. A subscription ends by waiting until its open requests are answered
+//! or expired.
 //!
-//! The stream of async-nats cannot do this: when it is dropped, its buffered and in-flight messages
-//! are redelivered only after `ack_wait`. The protocol cannot cancel a request, and unsubscribing
-//! the inbox races with deliveries. Hence the short requests.
+//! If the stream of async-nats is dropped, its buffered and in-flight messages are redelivered only
+//! after `ack_wait`. The protocol cannot cancel a request, so requests are short.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,16 +17,14 @@ use async_nats::{Client, Message, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-/// Lifetime of one request on the server, and so the longest wait at the end.
+/// Lifetime of a request on the server, and so the longest wait at the end.
 pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Minimum silence before a subscription is rebuilt. nats-server before 2.10 sometimes omits a
-/// report, which looks like a silence of up to 3 s.
+/// nats-server before 2.10 sometimes omits a report, which looks like a silence of up to 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
-/// The number of undelivered messages of an ended request.
 const LEFT_OVER: &str = "Nats-Pending-Messages";
 
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +39,7 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
-    /// The client has reconnected. Deliveries on the old connection may be lost. The next call
-    /// continues.
+    /// Deliveries on the old connection may be lost. The next call continues.
     #[error("the connection was interrupted")]
     Reconnected,
 }
@@ -54,18 +50,17 @@ pub(crate) struct Pull {
     subscriber: async_nats::Subscriber,
     inbox: String,
     requests: String,
-    /// Maximum of messages that are requested or buffered.
+    /// Requested or buffered messages.
     prefetch: usize,
     silence_max: Duration,
-    /// Messages that open requests may still deliver, plus buffered messages.
+    /// What open requests may still deliver, plus buffered messages.
     pending: usize,
-    /// Time of the last message from the server, shifted by the time without a call of `next`.
+    /// Last message from the server, shifted by the time without a call of `next`.
     heard_at: Instant,
     requested_at: Instant,
-    /// When to check whether the requests are still open. Kept between calls, because all calls may
-    /// be short.
+    /// Kept between calls, because all calls may be short.
     look_at: Instant,
-    /// A failure reported by the server. It is returned after the messages already received.
+    /// Returned after the messages already received.
     trouble: Option<PullError>,
     connects: u64,
 }
@@ -99,20 +94,19 @@ impl Pull {
         })
     }
 
-    /// The next message. Cancel-safe: the next call repeats each step, and received messages stay.
+    /// Cancel-safe: the next call repeats each step, and received messages stay.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
             if self.notice_connection() {
                 return Err(PullError::Reconnected);
             }
             let asks = self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected();
-            // If the client has no room for a request, buffered messages are still read and silence
-            // is still detected.
+            // If the client has no room for a request, buffered messages are still read.
             if asks && let Ok(sent) = timeout_at(self.look_at, self.request()).await {
                 self.trouble = sent.err();
             }
-            // Buffered messages come first. They end the silence, and a failure must not drop them:
-            // they would be redelivered only after `ack_wait`.
+            // Buffered messages come before a failure: dropped messages would be redelivered only
+            // after `ack_wait`.
             let received = match (self.buffered(), self.trouble.take()) {
                 (Some(received), trouble) => {
                     self.trouble = trouble;
@@ -138,8 +132,7 @@ impl Pull {
         }
     }
 
-    /// Sends no more requests, waits until open requests are answered or expired, and returns the
-    /// received messages.
+    /// Waits until open requests are answered or expired, and returns the received messages.
     pub(crate) async fn finish(&mut self) -> Vec<jetstream::Message> {
         self.notice_connection();
         let until = Instant::now() + EXPIRES + GRACE;
@@ -166,8 +159,7 @@ impl Pull {
         self.client.connection_state() == State::Connected
     }
 
-    /// A message already received. Runs outside Tokio's budget, which would sometimes hide the
-    /// message.
+    /// Outside Tokio's budget, which would sometimes hide a received message.
     fn buffered(&mut self) -> Option<Option<Message>> {
         tokio::task::unconstrained(self.subscriber.next()).now_or_never()
     }
@@ -186,13 +178,12 @@ impl Pull {
         Ok(())
     }
 
-    /// Drops requests of an earlier connection. Returns whether the connection changed.
+    /// Drops requests of an earlier connection.
     fn notice_connection(&mut self) -> bool {
         let connects = connects(&self.client);
         let is_new = connects != self.connects && self.is_connected();
         if is_new {
-            // The server has dropped the requests, and messages sent on the old connection are
-            // lost.
+            // The server has dropped the requests. Messages sent on the old connection are lost.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();
@@ -202,7 +193,7 @@ impl Pull {
 
     fn look_around(&mut self) -> Result<(), PullError> {
         let now = Instant::now();
-        // A late check means that `next` was not polled. This time is no silence of the server.
+        // A late check means that `next` was not polled: no silence of the server.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
         self.look_at = now + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {
@@ -217,8 +208,8 @@ impl Pull {
 
     fn sort(&mut self, received: Message) -> Result<Option<jetstream::Message>, PullError> {
         self.heard_at = Instant::now();
-        // A sender may put a status into the headers of a message. Only server reports have no
-        // acknowledgement subject.
+        // A sender may put a status into the headers. Only server reports have no acknowledgement
+        // subject.
         let is_delivery = received
             .reply
             .as_ref()

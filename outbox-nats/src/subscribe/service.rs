@@ -1,8 +1,7 @@
 //! Records the service that owns a durable consumer, in the consumer's metadata.
 //!
-//! Two services with the same consumer name share its messages: each message reaches only one
-//! service. The usual cause is copied code. A renamed service looks the same, so this module only
-//! warns.
+//! Two services with the same consumer name share its messages. The usual cause is copied code, but
+//! a renamed service looks the same, so this module only warns.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,8 @@
-//! Compares the settings of a durable with the required settings. Pure functions, tested without a
-//! server.
+//! Compares the settings of a durable with the required settings, without a server.
 //!
 //! Invariants: a setting that would drop, truncate or reject messages is changed. A setting that
 //! cannot be changed, or that an operator may have chosen, is a warning. `ack_wait` is never
-//! lowered: another version of the program may report progress for the longer one.
+//! lowered: another version of the program may rely on the longer one.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,12 +14,11 @@ use time::OffsetDateTime;
 use crate::stream::listing;
 use crate::subscribe::pull::EXPIRES;
 
-/// No limit of deliveries: beyond a limit the server drops the message without any sign in its
-/// metrics.
+/// Beyond a limit of deliveries the server drops the message without any sign in its metrics.
 const UNLIMITED: i64 = -1;
 
-/// A process may have two open requests. Below this number a few processes block each other. The
-/// server's default is 512.
+/// A process may have two open requests, so a smaller bound lets a few processes block each other.
+/// The server's default is 512.
 const WAITING_NEEDED: i64 = 64;
 
 type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);
@@ -85,7 +83,6 @@ pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i6
 
 pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pull::Config {
     let has_groups = base.priority_policy != PriorityPolicy::None;
-    // Requests beyond these limits would be rejected.
     let is_batch_short =
         base.max_batch > 0 && usize::try_from(base.max_batch).is_ok_and(|batch| batch < spec.prefetch);
     let is_expiry_short = !base.max_expires.is_zero() && base.max_expires < EXPIRES;

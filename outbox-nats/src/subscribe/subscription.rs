@@ -29,8 +29,7 @@ use crate::subscribe::pull::{Pull, PullError, connects};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Bound on passing an answer to the connection. It waits only while the send buffer is full,
-/// during an outage.
+/// The answer waits only while the send buffer is full.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,7 +37,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
 ///
 /// While the server is unavailable, [`next`](Subscription::next) returns
-/// [`SubscriberError::Interrupted`] at most every 50 ms to 2 s, so a loop over it does not spin.
+/// [`SubscriberError::Interrupted`] at most every 50 ms to 2 s.
 pub struct JetStreamSubscription {
     client: Client,
     context: Context,
@@ -49,13 +48,12 @@ pub struct JetStreamSubscription {
     /// `None` until the first call, after a failure, and at the end.
     pull: Option<Pull>,
     rescue: Rescue,
-    /// The check after a reconnection. Stored here, because callers of `next` often drop its
-    /// future.
+    /// The check after a reconnection, kept because callers of `next` often drop its future.
     rescuing: Option<BoxFuture<'static, Rescue>>,
     trouble: Trouble,
 }
 
-/// State kept between calls, because a call may be cancelled at any await.
+/// Kept between calls, because a call may be cancelled at any await.
 #[derive(Debug, Default)]
 struct Trouble {
     failures: u32,
@@ -121,7 +119,7 @@ impl JetStreamSubscription {
             sleep_until(until).await;
         }
         if self.client.connection_state() != State::Connected {
-            // Requests would queue in the client's buffer and all be sent after the reconnection.
+            // Requests would queue in the client and all be sent after the reconnection.
             self.abandon_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
             return Err(SubscriberError::Interrupted {
@@ -152,9 +150,8 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Looks for deliveries that closed the last connection. If the server does not answer, the
-    /// messages are redelivered after `ack_wait` and cause the next reconnection. Cancel-safe: the
-    /// next call continues.
+    /// Finds deliveries that closed the last connection. Without an answer, they are redelivered
+    /// after `ack_wait` and cause the next reconnection. Cancel-safe: the next call continues.
     async fn rescue(&mut self) {
         let connects = connects(&self.client);
         if self.rescuing.is_none() && Some(connects) != self.rescue.connects {
@@ -233,21 +230,18 @@ impl Subscription for JetStreamSubscription {
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
 
-    /// Takes up to half a second if the stream has no more messages, until the last pull request
-    /// expires.
+    /// Takes up to half a second, until the last pull request expires.
     async fn stop(&mut self) -> Vec<JetStreamDelivery> {
         let messages = match &mut self.pull {
             Some(pull) => pull.finish().await,
             None => Vec::new(),
         };
         self.pull = None;
-        // A message that is not a delivery cannot be returned.
         let deliveries = messages.into_iter().map(|message| self.delivery(message));
         deliveries.filter_map(Result::ok).collect()
     }
 
-    /// Sends a request after the answers and waits for its reply. The server reads a connection in
-    /// order.
+    /// Waits for the reply to a request: the server reads a connection in order.
     async fn flush(&mut self) -> Result<(), SubscriberError> {
         let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
         let context = || format!("answers for consumer `{}` may not have arrived", self.name());
@@ -273,9 +267,9 @@ impl fmt::Debug for JetStreamSubscription {
 
 /// A message delivered to a consumer.
 ///
-/// Answers are passed to the connection without waiting for the server, as the contract specifies.
-/// While disconnected, they are sent after the reconnection. If there is no room for an answer
-/// within 5 s, the call returns [`SubscriberError::Interrupted`].
+/// Answers are passed to the connection without waiting for the server. While disconnected, they
+/// are sent after the reconnection. If there is no room for an answer within 5 s, the call returns
+/// [`SubscriberError::Interrupted`].
 pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
@@ -293,8 +287,8 @@ impl fmt::Debug for JetStreamDelivery {
 impl JetStreamDelivery {
     fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
         let (delivery_count, stream_sequence) = {
-            // Other clients may publish on the inbox subject. A message not delivered by JetStream
-            // cannot be acknowledged.
+            // Other clients may publish on the inbox subject. Only a delivery of JetStream can be
+            // acknowledged.
             let info = message.info().map_err(|error| {
                 interrupted(
                     format!("a message on `{}` is no delivery", message.subject),

@@ -1,5 +1,4 @@
-//! A relay that lost its leases drops its queued messages, so that they do not arrive after the
-//! next owner has begun.
+//! A relay that lost its leases drops its queued messages before the next owner publishes.
 
 use std::time::Duration;
 
@@ -18,8 +17,8 @@ on_both_servers! {
     a_plain_client_can_be_abandoned_too,
 }
 
-/// A publisher behind a proxy, with an unsent message in its queue: the bytes before it fill every
-/// buffer of the operating system.
+/// A publisher with an unsent message: the bytes before it fill every buffer of the operating
+/// system.
 async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -56,7 +55,7 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control: without abandoning, the message arrives.
+/// The negative control.
 async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
     let (proxy, _publisher, ghost) = haunted(nats).await;
     proxy.release();
@@ -67,10 +66,8 @@ async fn an_abandoned_ghost_never_arrives(nats: &Nats) {
     let (proxy, publisher, ghost) = haunted(nats).await;
     publisher.abandon().await;
     let next = message(&PLACED, "next", 1);
-    // Publishing continues, at the first try.
     publish(&publisher, &next).await;
     proxy.release();
-    // The old connection ends once all its bytes are passed on.
     proxy.drained(1).await;
     assert!(is_stored(nats, &next).await);
     assert!(!is_stored(nats, &ghost).await, "the ghost was stored");

@@ -12,7 +12,6 @@ on_both_servers! {
     a_listener_that_does_not_answer_is_no_stream,
 }
 
-/// A program with a core subscription answers each publish, and the stream is missing.
 async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
     let without_stream_sequence = format!(r#"{{"stream":"{}"}}"#, nats.name);
     let answers = [

@@ -1,4 +1,4 @@
-//! Valid credentials work; wrong ones are reported at once, without the secret.
+//! Valid credentials work; wrong credentials are reported at once, without the secret.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn user_and_password() {
     assert_refused(&server, connect_options()).await;
 }
 
-/// As in a `NATS_URL`. async-nats itself ignores credentials in an address.
+/// async-nats itself ignores credentials in an address.
 #[tokio::test]
 async fn credentials_in_the_address() {
     let Some(server) = PrivateServer::start(&["--user", "relay", "--pass", "p@ss/wörd"]).await else {
@@ -95,8 +95,6 @@ async fn a_server_that_is_not_there_is_reported_at_once() {
     assert_eq!(refused.unwrap_err().kind(), ConnectErrorKind::Io);
 }
 
-/// As the pool of `outbox_sea_orm::connect`: temporary failures are retried, rejected credentials
-/// are not.
 #[tokio::test]
 async fn a_program_that_starts_before_nats_waits_for_it() {
     let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
@@ -110,7 +108,6 @@ async fn a_program_that_starts_before_nats_waits_for_it() {
         let stream = stream.clone();
         tokio::spawn(async move { stream.connect(address).await })
     });
-    // Both connect to a closed port first.
     for _ in 0..3 {
         let refused = connect(right.clone(), connect_options()).await.unwrap_err();
         assert_eq!(refused.kind(), ConnectErrorKind::Io);
@@ -147,7 +144,6 @@ fn relay() -> ConnectOptions {
     connect_options().user_and_password("relay".into(), "secret".into())
 }
 
-/// The settings deny `*.order.denied.>`.
 fn denied_message() -> Message {
     message(&PLACED, "denied", 1)
 }
@@ -190,21 +186,20 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     );
 }
 
-/// The message is stored, and its acknowledgement cannot be received.
+/// The message is stored.
 #[tokio::test]
 async fn a_denied_answer_says_what_to_grant() {
     let Some(server) = denying(r#"subscribe: { deny: ["_INBOX.>"] }"#).await else {
         return;
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
-    // The denial must arrive within this time.
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
     let error = sent(&publisher, &message(&PLACED, "1", 1)).await.unwrap_err();
     assert_names(&error, "_INBOX.");
 }
 
-/// The message is stored, and its copy cannot be compared with it.
+/// The message is stored.
 #[tokio::test]
 async fn denied_check_of_a_duplicate_says_what_to_grant() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#).await else {
@@ -212,7 +207,6 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
     };
     let nats = Nats::with(connected(server.url(), relay()).await);
     nats.provision().await;
-    // The denial must arrive within this time.
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
     let message = message(&PLACED, "1", 1);
@@ -221,7 +215,7 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
     assert_names(&error, "$JS.API.STREAM.MSG.GET.");
 }
 
-/// In strong mode a publisher searches the stream after a rejection, possibly long after its start.
+/// A publisher searches the stream after a rejection, possibly long after its start.
 #[tokio::test]
 async fn a_denied_search_is_found_at_the_start() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#).await else {
@@ -236,7 +230,6 @@ async fn a_denied_search_is_found_at_the_start() {
     assert_names(&error, "$JS.API.CONSUMER.CREATE.");
 }
 
-/// A client from another source does not report denials.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
     let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {

@@ -1,4 +1,4 @@
-//! The guarantees of the two broker traits, on both servers.
+//! The conformance suites of the broker traits, on both servers.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::proxy::Proxy;
 
 struct Fixture {
     nats: Nats,
-    /// Publishes through the proxy; everything else uses the server directly.
     publisher: JetStreamPublisher,
     subscriber: JetStreamSubscriber,
     proxy: Proxy,
@@ -88,7 +87,6 @@ impl StreamLogFixture for Fixture {
     }
 
     async fn now(&self) -> OffsetDateTime {
-        // The server runs on this machine.
         OffsetDateTime::now_utc()
     }
 
@@ -123,7 +121,7 @@ impl SubscriberFixture for Fixture {
         fixed_subject(&self.nats)
     }
 
-    /// The oldest server rarely does, when a pull request ends with messages in flight.
+    /// 2.9 rarely delivers twice, when a pull request ends with messages in flight.
     fn gives_again(&self) -> bool {
         !self.nats.client.is_server_compatible(2, 10, 0)
     }

@@ -65,14 +65,13 @@ async fn every_wanted_event_arrives_whatever_the_server_filters_by(nats: &Nats) 
             ["a.b/placed/1", "a.b/shipped/1"]
         );
     } else {
-        // One filter that covers both; the inbox skips other matches.
+        // One filter covers both, and other event types.
         assert_eq!(config.filter_subject, format!("{}.order.*.*", nats.prefix));
         let all = ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"];
         assert_eq!(receive_and_ack(&mut subscription, 3).await, all);
     }
 }
 
-/// A consumer that counts the messages of an aggregate must receive all of them.
 async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
     nats.provision().await;
     publish_one_of_each(nats).await;
@@ -87,8 +86,6 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
     );
 }
 
-/// Every delivery counted by the server has arrived, with consecutive numbers.
-///
 /// nats-server before 2.10.16 miscounts: a delivery for an expiring pull request gets a number and
 /// is not sent. The message is redelivered after `ack_wait` with the next number, and then once
 /// more with number 1.
@@ -120,7 +117,6 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     let sent = nats.consumer_info(&spec).await.delivered.consumer_sequence;
     assert_eq!(arrived, sent, "arrived, and sent by the server");
 
-    // Another process takes over the messages of a process that ended silently.
     let mut silent = nats.subscribe(&spec).await;
     highest = counted(&receive(&mut silent).await, highest);
     drop(silent);
@@ -154,7 +150,6 @@ async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
         prefetch: 2,
         ..consumer(&[&PLACED])
     };
-    // Unacknowledged messages of one process are not available to the other.
     let mut first = nats.subscribe(&spec).await;
     receive(&mut first).await;
     let mut second = nats.subscribe(&spec).await;
@@ -192,12 +187,11 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // The progress is deleted too, so everything is redelivered; the inbox drops the copies.
+    // The progress is deleted too.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
 
-/// The caller returns without an open request and with old server reports.
 async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
@@ -214,8 +208,8 @@ async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
     assert!(idle.is_err(), "{idle:?}");
 }
 
-/// The server reports the deletion only to open requests. nats-server before 2.10.26 does not
-/// answer later ones.
+/// The server reports the deletion only to open requests; before 2.10.26 later requests are not
+/// answered.
 async fn a_consumer_that_is_deleted_while_nobody_asks_is_gone(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
@@ -260,7 +254,6 @@ async fn foreign_messages_are_delivered_raw(nats: &Nats) {
     assert_eq!(incoming.headers, []);
 }
 
-/// Retrying would never send or receive anything.
 async fn client_of_an_ended_runtime_is_refused(nats: &Nats) {
     nats.provision().await;
     let url = nats.url().to_owned();

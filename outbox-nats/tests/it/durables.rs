@@ -1,4 +1,4 @@
-//! The durable consumer itself: updates of an existing one, and rejected settings.
+//! Updates of existing durable consumers, and rejected settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,8 +33,7 @@ async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) 
     refused(async || subscriber.subscribe(spec).await).await
 }
 
-/// A rolling upgrade runs the old and the new version at once; narrowing would make the new version
-/// miss events.
+/// A rolling upgrade runs both versions at once.
 async fn filters_of_an_existing_consumer_are_widened_and_never_narrowed(nats: &Nats) {
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
@@ -57,7 +56,6 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
         durable_name: Some("billing".to_owned()),
         description: Some("of the operator".to_owned()),
         ack_policy: AckPolicy::Explicit,
-        // The server's default of 30 s would stay.
         ack_wait: Duration::from_secs(5),
         max_deliver: 3,
         headers_only: true,
@@ -81,8 +79,7 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
     assert_eq!(description, "of the operator [asked for: order.placed]");
 }
 
-/// With these limits the server would reject each request, and the subscription would be
-/// interrupted without end.
+/// With these limits the server would reject each request.
 async fn limits_of_requests_that_would_refuse_ours_are_removed(nats: &Nats) {
     nats.provision().await;
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
@@ -102,7 +99,7 @@ async fn limits_of_requests_that_would_refuse_ours_are_removed(nats: &Nats) {
     assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
 }
 
-/// Two versions with different settings start in turns, as in a rolling upgrade.
+/// As in a rolling upgrade.
 async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
     nats.provision().await;
     let spec = |seconds| ConsumerSpec {
@@ -262,7 +259,6 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
     }
 }
 
-/// The metadata name the service, and the next service logs one warning.
 #[tokio::test]
 async fn a_consumer_names_the_service_that_used_it_last() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {

@@ -1,7 +1,5 @@
-//! Shared by all tests: a connection, unique names, helpers for messages, and retried requests.
-//!
-//! Most requests have a bound of a few seconds, and a busy machine may stall for as long. So an
-//! unanswered or unsent request is retried. Every other outcome counts.
+//! A connection, unique names, and retried requests: most requests have a bound of a few seconds,
+//! and a busy machine may stall for as long. So an unanswered or unsent request is retried.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,14 +20,13 @@ use outbox_nats::{
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
 
-/// Bound on fast steps. Long, because the machine is busy when all tests run.
+/// Bound on fast steps, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Bound on several steps of [`SOON`]: retried requests, elections of up to 18 s, and redeliveries
-/// after 30 s.
+/// Bound on several steps of [`SOON`]: elections of up to 18 s, and redeliveries after 30 s.
 pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
 
-/// Bound on a request with retries, including its preconditions.
+/// Bound on a request with retries.
 const OUTCOME_MAX: Duration = Duration::from_secs(3 * LONG.as_secs());
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -51,7 +48,7 @@ pub(crate) const fn event(name: &'static str, subject: Option<&'static str>) -> 
     }
 }
 
-/// An event with a fixed subject of one test, known at run time only.
+/// The subject is known at run time only.
 pub(crate) fn event_on(name: &'static str, subject: String) -> &'static EventDescriptor {
     Box::leak(Box::new(event(name, Some(subject.leak()))))
 }
@@ -61,12 +58,11 @@ pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
     pub(crate) prefix: SubjectPrefix,
-    /// The address of a shared server.
     shared: Option<String>,
 }
 
 impl Nats {
-    /// Connects to the server in a variable, or skips the test.
+    /// Skips the test without the variable.
     pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
         let url = backend_url(variable)?;
         let mut nats = Self::at(&url).await;
@@ -135,8 +131,7 @@ impl Nats {
             .with_config(self.subscriber_config())
     }
 
-    /// Tolerates a silence of half a minute. A subscription that is rebuilt earlier misses
-    /// in-flight messages until their redelivery.
+    /// A subscription that is rebuilt earlier misses in-flight messages until their redelivery.
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
         SubscriberConfig::default().idle_heartbeat(Duration::from_secs(15))
     }
@@ -145,8 +140,7 @@ impl Nats {
         subscribe(&self.subscriber(), consumer).await
     }
 
-    /// As [`Self::subscribe`], with a short bound on a silent server: a stopped server, or an old
-    /// server without this consumer.
+    /// Has a short bound on a silent server.
     pub(crate) async fn subscribe_impatiently(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
         let impatient = self
             .subscriber_config()
@@ -174,7 +168,7 @@ impl Nats {
         stream.cached_info().state.last_sequence
     }
 
-    /// Subjects and payloads on the stream, in its order.
+    /// Subjects and payloads.
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let mut stored = Vec::new();
@@ -206,7 +200,6 @@ impl Nats {
             )
         };
         let stream_sequences = 1..=stream.cached_info().state.last_sequence;
-        // Concurrent, because there may be thousands.
         futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
@@ -218,13 +211,11 @@ impl Nats {
     }
 }
 
-/// Cleans up a shared server, even after a failure.
 impl Drop for Nats {
     fn drop(&mut self) {
         let Some(url) = self.shared.take() else { return };
         let name = self.name.clone();
-        // `drop` cannot wait for a future, and the test's runtime may be gone. A thread with its
-        // own runtime can wait.
+        // `drop` cannot await, and the test's runtime may be gone.
         let deletion = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -273,7 +264,6 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
 }
 
 pub(crate) trait Failure: Debug {
-    /// Whether the failure is a timeout or a missing leader.
     fn passes(&self) -> bool;
 }
 
@@ -295,7 +285,6 @@ impl Failure for PublishError {
     }
 }
 
-/// The first outcome that is not a temporary error.
 async fn outcome<T, E: Failure>(mut request: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
     let mut last = None;
     let outcome = async {
@@ -325,7 +314,7 @@ pub(crate) async fn connected(servers: impl outbox_nats::Servers, options: Conne
     connected.expect("a server that answers").unwrap()
 }
 
-/// The outcome of a sent message. A publisher waits only 2 s for its first connection.
+/// A publisher waits only 2 s for its first connection.
 pub(crate) async fn sent(publisher: &JetStreamPublisher, message: &Message) -> Result<Receipt, PublishError> {
     let sending = async {
         loop {
@@ -349,12 +338,11 @@ pub(crate) async fn subscribe(
     answered(async || subscriber.subscribe(consumer).await).await
 }
 
-/// Whether a message was requested. A negative answer needs readings of the list over 3 s.
+/// A negative answer needs readings of the list over 3 s.
 pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
     answered(async || delivery.is_asked_for().await).await
 }
 
-/// The next delivery, across interruptions.
 pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStreamDelivery {
     let next = async {
         loop {
@@ -378,7 +366,7 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
     payloads
 }
 
-/// Generates one test per server of each function, which takes a [`Nats`].
+/// Generates one test per server of each function.
 macro_rules! on_both_servers {
     ($($test:ident,)*) => {
         mod current {

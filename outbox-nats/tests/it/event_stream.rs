@@ -1,4 +1,4 @@
-//! One value describes the stream, and everything built from it agrees.
+//! Parts built from one description agree.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Fenced publishing: the server rejects messages that would be out of order, and a rejection never
-//! counts as a loss or a success.
+//! Fenced publishing: the server rejects messages that would be out of order.
 
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ on_both_servers! {
 
 const ENOUGH: Duration = Duration::from_millis(300);
 
-/// Short, so that a retry is not merely deduplicated.
+/// A retry is later, so it is not merely deduplicated.
 const WINDOW: Duration = Duration::from_millis(100);
 
 async fn provision(nats: &Nats) {
@@ -47,7 +46,7 @@ async fn provision(nats: &Nats) {
     nats.jetstream().create_stream(config).await.unwrap();
 }
 
-/// A restarted relay: its cache is empty.
+/// A restarted relay, with an empty cache.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream().with_strong_mode())
 }
@@ -69,9 +68,8 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the duplicate window of all messages so far has passed. Only a probe that is
-/// published twice shows it, because the server's clock counts. The probes use other subjects than
-/// the aggregates.
+/// Waits until the duplicate window of all messages has passed by the server's clock: a probe that
+/// is published twice shows it.
 async fn ids_are_forgotten(nats: &Nats) {
     let context = nats.jetstream();
     let probe = format!("{}.probe", nats.prefix);
@@ -85,8 +83,8 @@ async fn ids_are_forgotten(nats: &Nats) {
     eventually("forgetting", || async { !publish().await }).await;
 }
 
-/// A zombie relay has its second message in flight; the next owner publishes it and a third; the
-/// zombie's bytes arrive.
+/// A zombie relay has its second message in flight; the next owner publishes it and a third; then
+/// the bytes of the zombie arrive.
 async fn late_message(nats: &Nats, fenced: bool) {
     provision(nats).await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -180,7 +178,7 @@ async fn an_expired_subject_starts_anew(nats: &Nats) {
 
 async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
-    // The check makes the same requests as a publish. An empty subject is fine.
+    // An empty subject is permitted.
     answered(async || fresh(nats).preflight().await).await;
     for n in 1..=5 {
         assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
@@ -199,9 +197,8 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
 }
 
-/// Goal: if the time of a publish is too short for the whole subject, the search continues at the
-/// next attempt. Method: a bound of a quarter of the full reading time here. The subject is large,
-/// so that a quarter covers the other requests on a busy machine.
+/// The publish has a quarter of the time that reading the whole subject takes. The subject is
+/// large, so that a quarter covers the other requests on a busy machine.
 async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(nats: &Nats) {
     provision(nats).await;
     let late = Message {
@@ -316,10 +313,10 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
     assert_eq!(ids.len(), 2_000);
 }
 
-/// All event types of an aggregate share a subject, so the consumer receives all of them.
+/// All event types of an aggregate share a subject.
 async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     provision(nats).await;
-    // A message from before strong mode.
+    // From before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
@@ -350,7 +347,7 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version requests more event types. The old version must not remove them.
+    // A newer version requests more event types.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

@@ -1,7 +1,7 @@
 //! Hints reach the relays of other processes, at a bounded rate, without loops.
 //!
-//! The whole process shares `outbox_core::wake`. The tests of this module run one after the other,
-//! and every other test with commits is isolated (`outbox_core::wake::isolate`).
+//! The process shares `outbox_core::wake`, so these tests run one after the other, and every other
+//! test with commits is isolated (`outbox_core::wake::isolate`).
 
 use std::time::Instant;
 
@@ -16,10 +16,9 @@ use tokio::sync::Mutex;
 use crate::environment::{SOON, connected};
 use crate::printed_users::{NEWEST, OLDEST, User, Users};
 
-/// Held by the running test.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Counts hints until there are at least this many, followed by a pause.
+/// Waits for at least this many hints, followed by a pause.
 async fn until_quiet(seen: &mut Subscriber, least: usize) -> usize {
     let mut count = 0;
     let counting = async {
@@ -48,7 +47,7 @@ async fn hints_are_few_and_do_not_echo() {
     few_and_no_echo(&subject, async || connected(&*url, connect_options()).await).await;
 }
 
-/// With exactly the printed permissions, which are for the default subject.
+/// The printed permissions are for the default subject.
 async fn hints_need_no_more_than_their_permissions(variable: &'static str) {
     let printed = [User::new("hints", &["hints"])];
     let Some(users) = Users::start(variable, &printed).await else {
@@ -85,7 +84,7 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
     let mut seen = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let mut relay = wake::Listener::new();
-    // Two tasks of each kind, as in two processes that both write and relay.
+    // Two tasks of each kind, as in two processes.
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = connected().await;
@@ -96,7 +95,6 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
         )));
         tasks.push(tokio::spawn(hints::listen(client, subject.clone(), stop.clone())));
     }
-    // Wait until the tasks listen.
     eventually("a hint", || {
         wake::notify();
         let mut remote = false;
@@ -119,7 +117,7 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
         .expect("the relay is woken");
     let elapsed = started.elapsed();
     let hints = until_quiet(&mut seen, 2).await;
-    // Each sender sends one hint at once, one per interval, and one at the end.
+    // Each sender: one hint at once, one per interval, one at the end.
     let most = 2 * (elapsed.as_millis() / hints::INTERVAL.as_millis() + 2);
     assert!(
         hints <= usize::try_from(most).unwrap(),

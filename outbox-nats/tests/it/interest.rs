@@ -1,5 +1,4 @@
-//! The list of event types requested from a consumer. A process writes it to the durable when it
-//! subscribes, and reads it when it receives an unknown message.
+//! The list of event types requested from a consumer, stored in the durable.
 
 use std::time::Instant;
 
@@ -40,8 +39,7 @@ fn as_read(seen: Config) -> pull::Config {
     pull::Config::try_from_consumer_config(seen).unwrap()
 }
 
-/// A consumer of all event types of its aggregates, so that its filters do not show the requested
-/// ones.
+/// The filters of such a consumer do not show the requested event types.
 fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     ConsumerSpec {
         whole_aggregates: true,
@@ -109,8 +107,7 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
     answered(async || subscription.flush().await).await;
 }
 
-/// Two processes of a new version start at once. One has just written the list and does not wait
-/// yet; the other finds it written.
+/// One process has just written the list and does not wait yet; the other finds its entry.
 async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -127,8 +124,7 @@ async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats
     assert!(asked_for(&receive(&mut running).await).await);
 }
 
-/// A program read the durable, and its write arrives after another program has added an entry and
-/// subscribed.
+/// The write arrives after another program has added an entry and subscribed.
 async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -148,7 +144,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
         config(nats, &new).await.description == written
     })
     .await;
-    // Again, with a process that has never read the entry.
+    // A process that has never read the entry.
     change(nats, late).await;
     let mut newcomer = nats.subscribe(&old).await;
     drop(running);
@@ -198,11 +194,9 @@ async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
     }
     let took = usize::try_from(began.elapsed().as_secs()).unwrap();
     drop(subscription);
-    // Ends as soon as no request is pending.
     let mut count = 0;
     while let Some(Some(_)) = requests.next().now_or_never() {
         count += 1;
     }
-    // At least one request must be seen, or the test would detect nothing.
     assert!((1..=4 + took).contains(&count), "{count} requests in {took} s");
 }

@@ -1,4 +1,4 @@
-//! NKeys and credentials files apply to every connection.
+//! NKeys and credentials files.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ async fn nkey() {
     assert_refused(&server, connect_options().nkey(stranger.seed().unwrap())).await;
 }
 
-/// A NATS JWT from `issuer` for a user, an account or an operator `subject`.
+/// A NATS JWT.
 fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     token_until(issuer, subject, nats, None)
 }
@@ -52,7 +52,7 @@ fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Op
     format!("{signed}.{signature}")
 }
 
-/// The credentials file of a user of the account, as from `nsc`.
+/// As from `nsc`.
 fn credentials(account: &KeyPair, file: &Path) {
     credentials_until(account, file, None);
 }
@@ -69,7 +69,6 @@ fn credentials_until(account: &KeyPair, file: &Path, expires: Option<i64>) {
     std::fs::write(file, text).unwrap();
 }
 
-/// A server that trusts an operator, and the key of an account with JetStream.
 async fn start_with_account(folder: &Path) -> Option<(PrivateServer, KeyPair)> {
     let (operator, system, account) = (
         KeyPair::new_operator(),
@@ -110,7 +109,6 @@ async fn credentials_file() {
     assert_refused(&server, options("stranger.creds").await).await;
 }
 
-/// An operator replaces the file before its token expires. The program is not restarted.
 #[tokio::test]
 async fn a_renewed_credentials_file_is_read_at_the_next_connection() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ on_both_servers! {
 
 async fn twenty_thousand_messages_are_all_listed(nats: &Nats) {
     nats.provision().await;
-    // A busy machine confirms late, which is not tested here.
+    // A busy machine confirms late.
     let config = nats.publisher_config().ack_timeout(Duration::from_mins(1));
     let publisher = &nats.publisher().with_config(config);
     let published: std::collections::HashSet<_> = futures_util::stream::iter(0..20_000)
@@ -34,7 +34,6 @@ async fn twenty_thousand_messages_are_all_listed(nats: &Nats) {
     };
     let listed = answered(async || publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await);
     assert_eq!(listed.await, published);
-    // The server removes the consumer.
     eventually("no consumer", async || consumers().await == 0).await;
 }
 

@@ -1,5 +1,4 @@
-//! A server restarts with an old copy of its store: missing messages are detected and published
-//! again, in order.
+//! A server restarts with an old copy of its store.
 
 use std::collections::HashSet;
 

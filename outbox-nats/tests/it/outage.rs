@@ -1,4 +1,4 @@
-//! The server is killed and restarted: no loss, no dead letters, and copies are detected.
+//! The server is killed and restarted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,6 @@ async fn reconnected(nats: &Nats) {
     .await;
 }
 
-/// A publisher has its own connection.
 async fn publishing(publisher: &JetStreamPublisher, up: bool) {
     eventually("the publisher's connection", || async {
         publisher.is_connected() == up
@@ -64,8 +63,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// Without a stream, messages wait; no dead letter, and no attempt is used. Messages of the deleted
-/// stream are left to reconcile.
+/// No attempt is used. Messages of the deleted stream are left to reconcile.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let _alone = outbox_core::wake::isolate();
@@ -109,7 +107,6 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     assert_eq!(ids, expected);
 }
 
-/// The backlog of a full stream drains completely, each aggregate in order.
 #[tokio::test]
 async fn a_backlog_behind_a_full_stream_drains_in_order() {
     let _alone = outbox_core::wake::isolate();
@@ -164,8 +161,7 @@ async fn a_backlog_behind_a_full_stream_drains_in_order() {
     );
 }
 
-/// Goal: an outage costs only time. Method: publish before, during and after a `kill -9`, then
-/// everything again.
+/// Publishes before, during and after a `kill -9`, then everything again.
 #[tokio::test]
 async fn messages_survive_a_killed_server_exactly_once() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -173,7 +169,6 @@ async fn messages_survive_a_killed_server_exactly_once() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    // Longer than the whole test.
     let config = nats.publisher_config().ack_timeout(LONG);
     let publisher = nats.publisher().with_config(config);
     let messages: Vec<_> = (0..100).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
@@ -212,8 +207,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     assert_eq!(nats.stored().await.len(), 100);
 }
 
-/// Goal: a kill during a full window loses nothing. Method: publish each failed message again until
-/// all are confirmed.
+/// Each failed message is published again until all are confirmed.
 #[tokio::test]
 async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -269,7 +263,6 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     );
 }
 
-/// The resumed server reads the message long after the publish was reported as unknown.
 #[tokio::test]
 async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let Some(server) = PrivateServer::start(&[]).await else {
@@ -295,7 +288,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     assert_eq!(error.class(), FailureClass::Unknown);
     let usual = PublisherConfig::default().ack_timeout;
     for _ in 0..5 {
-        // The machine may have stalled. However often the message is sent, it is stored once.
+        // The machine may have stalled.
         if elapsed < usual {
             break;
         }
@@ -353,7 +346,6 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
     for round in 2..=4 {
         server.kill();
         disconnected(&nats).await;
-        // Interruptions are returned at a bounded rate.
         let mut interruptions = 0;
         let watching = Instant::now();
         while watching.elapsed() < Duration::from_millis(1_500) {
@@ -370,7 +362,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         reconnected(&nats).await;
         publishing(&publisher, true).await;
         publish(&publisher, &message(&PLACED, "1", round)).await;
-        // A killed server loses unsynced acknowledgements, so earlier messages may be redelivered.
+        // A killed server loses unsynced acknowledgements.
         while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
     }
 }

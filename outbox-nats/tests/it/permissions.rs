@@ -1,6 +1,5 @@
-//! Each part works with exactly the permissions of `docs/reference/permissions.md`.
-//!
-//! Method: a server with a user for each row of the table, and its log of denials.
+//! Each part works with exactly the permissions of `docs/reference/permissions.md`: a server has a
+//! user for each row of the table, and logs denials.
 
 use std::time::Duration;
 
@@ -27,14 +26,13 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     let config = nats.subscriber_config().provisioning(provisioning);
     let subscriber = nats.subscriber().with_config(config);
     answered(async || subscriber.facts().await).await;
-    // Both event types, so that a 2.10 server gets several filters.
+    // Several filters on a 2.10 server.
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = subscribe(&subscriber, &spec).await;
     let delivery = receive(&mut subscription).await;
     assert!(asked_for(&delivery).await);
     delivery.progress().await.unwrap();
     delivery.retry_after(Duration::ZERO).await.unwrap();
-    // Other messages may be delivered before it.
     loop {
         let next = receive(&mut subscription).await;
         next.ack().await.unwrap();
@@ -81,7 +79,7 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
         .publisher(strong.client.clone())
         .with_config(strong.publisher_config());
     assert_eq!(answered(async || strong.preflight().await).await, [""; 0]);
-    // The last one is searched for, because a higher sequence precedes it.
+    // The last message is searched for, because a higher sequence precedes it.
     for n in [3, 5, 4] {
         let placed = message(&PLACED, "1", n);
         answered(async || strong.publish(&placed).await).await;

@@ -28,7 +28,6 @@ async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
     assert_eq!(error.class(), FailureClass::Configuration);
     let text = error.to_string();
     assert!(text.contains("EventStream::provision"), "{text}");
-    // The command creates the same stream as `provision`.
     assert!(
         text.contains("--dupe-window=600s") && text.contains("--max-age=1209600s"),
         "{text}"

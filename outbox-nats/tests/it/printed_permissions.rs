@@ -1,8 +1,5 @@
-//! The guarantees of the broker traits with the printed permissions: any other request is denied,
-//! and fails.
-//!
-//! Method: the conformance suites, each test on its own server, with separate users that create,
-//! publish, read and consume. The server's log must show no denied request.
+//! The conformance suites with the printed permissions: each test has its own server, with separate
+//! users that create, publish, read and consume. The server's log must show no denied request.
 
 use std::thread::panicking;
 use std::time::Duration;
@@ -19,7 +16,6 @@ use crate::environment::{Nats, PLACED, answered, connected, consumer, publish};
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 use crate::proxy::Proxy;
 
-/// The names of consumers in the suites.
 const CONSUMERS: [&str; 16] = [
     "all", "c", "c0", "c1", "c2", "c3", "d", "early", "narrow", "new", "one", "repeated", "shared", "timed",
     "two", "widened",
@@ -34,12 +30,10 @@ const USERS: [User; 5] = [
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
 ];
 
-/// Fails the test at its end if the server has denied a request.
 struct NothingRefused(Users);
 
 impl Drop for NothingRefused {
     fn drop(&mut self) {
-        // A failed test already has its message.
         if !panicking() {
             assert_eq!(
                 self.0.refused(),
@@ -53,7 +47,6 @@ impl Drop for NothingRefused {
 struct Fixture {
     _users: NothingRefused,
     admin: Nats,
-    /// Publishes through the proxy.
     publisher: JetStreamPublisher,
     reader: JetStreamPublisher,
     subscriber: JetStreamSubscriber,
@@ -125,7 +118,6 @@ impl StreamLogFixture for Fixture {
     }
 
     async fn now(&self) -> OffsetDateTime {
-        // The server runs on this machine.
         OffsetDateTime::now_utc()
     }
 
@@ -160,7 +152,6 @@ impl SubscriberFixture for Fixture {
         FIXED_SUBJECT.to_owned()
     }
 
-    /// As in the suite without permissions.
     fn gives_again(&self) -> bool {
         !self.admin.client.is_server_compatible(2, 10, 0)
     }
@@ -202,7 +193,6 @@ mod subscriber_on_old {
     );
 }
 
-/// Requests of another role, or of no role.
 async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
@@ -222,7 +212,6 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
     ];
     let users_of_streams = ["relay", "reader", "consumer"];
-    // Replies of other users, including payloads.
     let foreign = ["events.>", "_INBOX.>", "_INBOX.admin.>", "_INBOX.*.*"];
     let subscribes = users_of_streams.map(|user| foreign.map(|subject| (user, subject)));
     let subscribes = subscribes.as_flattened().iter().copied();
@@ -234,7 +223,6 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
     }
     for (user, subject) in subscribes {
         let client = users.client(user).await;
-        // The subscription must be open for the server to deny it.
         let _open = client.subscribe(subject).await.unwrap();
         client.flush().await.unwrap();
         refuses(&users, "Subscription", user, subject).await;

@@ -1,7 +1,5 @@
-//! A server with users who have the permissions of `docs/reference/permissions.md`.
-//!
-//! Denied requests are read from the server's log, so they are found on every connection, even
-//! without a reader of the answer.
+//! A server with users who have the permissions of `docs/reference/permissions.md`. Denied requests
+//! are read from the server's log, so they are found on every connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,7 +15,6 @@ use crate::private_server::{PrivateServer, binary_of};
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// The fixed subject in a relay's permissions.
 pub(crate) const FIXED_SUBJECT: &str = "legacy.subject";
 
 const PAGE: &str = include_str!("../../../docs/reference/permissions.md");
@@ -30,7 +27,6 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// A user with permissions for the consumer of the table.
     pub(crate) const fn new(name: &'static str, roles: &'static [&'static str]) -> Self {
         Self {
             name,
@@ -75,7 +71,7 @@ fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Permissions by role: publish, subscribe.
+/// By role: publish, subscribe.
 fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let (_, table) = PAGE.split_once("| role | publish | subscribe |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -91,7 +87,7 @@ fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     .collect()
 }
 
-/// A server with these users, and `admin` with all permissions.
+/// `admin` has all permissions.
 pub(crate) struct Users {
     server: PrivateServer,
     log: PathBuf,
@@ -99,7 +95,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Starts the server binary in a variable, or skips the test.
+    /// Skips the test without the variable.
     pub(crate) async fn start(variable: &'static str, users: &[User]) -> Option<Self> {
         let binary = binary_of(variable)?;
         let folder = tempfile::tempdir().unwrap();
@@ -141,8 +137,7 @@ impl Users {
         nats
     }
 
-    /// The denied requests so far. The server logs a denial before it answers later requests of the
-    /// same connection.
+    /// The server logs a denial before it answers later requests of the same connection.
     pub(crate) fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap();
         let is_refusal = |line: &&str| {

@@ -12,7 +12,7 @@ use crate::environment::SOON;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// A server on a free loopback port. Its store survives [`Self::kill`] and is deleted at the end.
+/// The store survives [`Self::kill`] and is deleted on drop.
 pub(crate) struct PrivateServer {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts a server, or skips the test without a binary.
+    /// Skips the test without a binary.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
@@ -37,7 +37,6 @@ impl PrivateServer {
         Some(server)
     }
 
-    /// A server that [`Self::restart`] will start.
     pub(crate) fn stopped(binary: PathBuf, port: u16, arguments: &[&str]) -> Self {
         Self {
             binary,
@@ -73,7 +72,7 @@ impl PrivateServer {
         self.process.is_some()
     }
 
-    /// As `kill -9`: the server cannot flush or close anything.
+    /// As `kill -9`.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -81,8 +80,8 @@ impl PrivateServer {
         }
     }
 
-    /// Suspends it (SIGSTOP): connections stay open without answers. Returns when all its threads
-    /// have stopped: until then it may still answer.
+    /// SIGSTOP: connections stay open without answers. Returns when all threads have stopped: until
+    /// then the server may still answer.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
         let process = Pid::from_child(self.process.as_ref().unwrap());
@@ -90,7 +89,7 @@ impl PrivateServer {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// Resumes it. It then reads everything received meanwhile.
+    /// The server then reads everything received meanwhile.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -106,7 +105,7 @@ impl PrivateServer {
         );
     }
 
-    /// Restarts it on the same port and store, and waits until it listens.
+    /// Same port and store.
     pub(crate) async fn restart(&mut self) {
         self.kill();
         let address = self.address();
@@ -114,7 +113,7 @@ impl PrivateServer {
             loop {
                 let process = self.spawn();
                 let process = self.process.insert(process);
-                // It ends at once if a connection of another test has taken its port.
+                // The server ends at once if a connection of another test has taken its port.
                 while process.try_wait().unwrap().is_none() {
                     if tokio::net::TcpStream::connect(&address).await.is_ok() {
                         return;
@@ -147,12 +146,11 @@ impl Drop for PrivateServer {
     }
 }
 
-/// The oldest supported version; without the variable the test is skipped.
 fn binary() -> Option<PathBuf> {
     binary_of(BINARY)
 }
 
-/// The program in a variable, or `None` to skip the test.
+/// `None` skips the test.
 pub(crate) fn binary_of(variable: &'static str) -> Option<PathBuf> {
     backend_url(variable).map(PathBuf::from)
 }

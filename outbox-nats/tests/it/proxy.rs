@@ -1,5 +1,4 @@
-//! A TCP proxy that can cut connections or hold back client bytes: an outage for one test on a
-//! shared server.
+//! A TCP proxy that can cut connections or hold back client bytes.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Small, so that held bytes soon fill the client's buffers.
+/// Held bytes soon fill the client's buffers.
 const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
@@ -27,7 +26,7 @@ struct Control {
 }
 
 impl Proxy {
-    /// Listens on a free loopback port until the test's runtime ends.
+    /// Runs until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let server: ServerAddr = url.parse().unwrap();
         let upstream = (server.host().to_owned(), server.port());
@@ -63,26 +62,22 @@ impl Proxy {
         &self.url
     }
 
-    /// Breaks all connections and refuses new ones, or accepts them again.
     pub(crate) fn set_available(&self, available: bool) {
         self.control.available.send_replace(available);
     }
 
-    /// Stops reading from current clients, like a stalled network. New connections are not
-    /// affected.
+    /// As a stalled network. New connections are not affected.
     pub(crate) fn hold(&self) {
         self.control
             .held_below
             .send_replace(*self.control.accepted.borrow());
     }
 
-    /// Passes on the held bytes.
     pub(crate) fn release(&self) {
         self.control.held_below.send_replace(0);
     }
 
-    /// Waits until this many clients have closed their connections and all their bytes are passed
-    /// on.
+    /// Waits until this many clients have closed their connections and all bytes are passed on.
     pub(crate) async fn drained(&self, connections: usize) {
         let mut drained = self.control.drained.subscribe();
         let drained = drained.wait_for(|drained| *drained >= connections);

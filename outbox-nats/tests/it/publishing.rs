@@ -1,4 +1,4 @@
-//! The result of a publish, and the resulting messages on the stream.
+//! Results of a publish, and the messages on the stream.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn class(result: Result<outbox_core::Receipt, outbox_core::PublishError>) -> Fai
     result.expect_err("a failure").class()
 }
 
-/// Two outboxes on one stream use the same id. JetStream answers with a duplicate.
+/// JetStream answers with a duplicate.
 async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
@@ -32,14 +32,12 @@ async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     let mut other = message(&PLACED, "b", 1);
     (other.id, other.event_id) = (stored.id, stored.event_id);
     assert_eq!(class(publisher.publish(&other).await), FailureClass::Permanent);
-    // The same event after a change of the source.
     let renamed = publisher.with_config(PublisherConfig::default().source("renamed"));
     assert!(publish(&renamed, &stored).await.duplicate);
     assert_eq!(nats.stored().await.len(), 1);
 }
 
-/// More messages than the window holds, so the others wait. async-nats alone would wait without
-/// limit.
+/// More messages than the window holds. async-nats alone would wait without limit.
 async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();

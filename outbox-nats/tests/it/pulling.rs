@@ -13,9 +13,8 @@ on_both_servers! {
     what_arrived_behind_a_refusal_is_delivered,
 }
 
-/// Goal: a rejection does not drop a delivery received after it. Method: listen on the inbox of the
-/// subscription, publish a rejection there, have a message delivered, and poll the subscription
-/// only after both have arrived.
+/// The rejection is published on the inbox of the subscription, which is polled only after the
+/// rejection and a delivery have arrived.
 async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
@@ -39,7 +38,7 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     // The server reads a connection in order, so this answer confirms both.
     nats.consumer_info(&spec).await;
 
-    // async-nats cannot publish a status, so these are the bytes of the protocol.
+    // async-nats cannot publish a status.
     let refusal = "NATS/1.0 409 Refused\r\n\r\n";
     let sent = format!(
         "CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB {inbox} {0} {0}\r\n{refusal}\r\n",
@@ -60,7 +59,7 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Interrupted { .. }), "{error}");
 }
 
-/// Waits for a message with this status. Reports of expired requests are skipped.
+/// Skips reports of expired requests.
 async fn until_status(messages: &mut Subscriber, wanted: Option<u16>) {
     let arrival = async {
         loop {

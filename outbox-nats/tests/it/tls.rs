@@ -1,5 +1,4 @@
-//! TLS options apply to every connection, including a publisher's own. An untrusted server is
-//! rejected at once.
+//! TLS options apply to every connection, including a publisher's own.
 
 use std::path::PathBuf;
 
@@ -29,7 +28,6 @@ async fn start(arguments: &[&str]) -> Option<PrivateServer> {
     PrivateServer::start(&all).await
 }
 
-/// The name in the server's certificate.
 fn localhost(server: &PrivateServer) -> String {
     server.url().replace("127.0.0.1", "localhost")
 }
@@ -80,7 +78,6 @@ async fn a_client_shows_its_certificate() {
     assert_refused(&localhost(&server), trusting()).await;
 }
 
-/// Without it, an attacker on the path could answer.
 #[tokio::test]
 async fn a_server_without_tls_is_refused_if_tls_is_required() {
     let Some(server) = PrivateServer::start(&[]).await else {

@@ -23,8 +23,7 @@ on_both_servers! {
     a_header_that_ends_the_client_does_not_end_the_consumer,
 }
 
-/// Header blocks at which async-nats closes its connection, or which it takes for a status of the
-/// server.
+/// async-nats closes its connection here, or takes the block for a status of the server.
 const BLOCKS: &[&[u8]] = &[
     b"NATS/1.0\r\nX-Bad: \xff\xfe\r\n\r\n",
     b"NATS/1.0\r\nno colon\r\n\r\n",
@@ -33,7 +32,7 @@ const BLOCKS: &[&[u8]] = &[
     b"NATS/1.0 404 No Messages\r\n\r\n",
 ];
 
-/// Publishes messages with these header blocks, and waits until the server has read them.
+/// Returns when the server has read the messages.
 async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     let address = nats.url().trim_start_matches("nats://");
     let mut connection = TcpStream::connect(address).await.unwrap();
@@ -54,7 +53,7 @@ async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     }
 }
 
-/// Acknowledges messages until this many different ones were received. Returns their stream
+/// Acknowledges messages until this many different messages were received. Returns their stream
 /// sequences and whether they have a type. `drops`: each call is polled once, except after a
 /// failure.
 async fn take(subscription: &mut JetStreamSubscription, count: usize, drops: bool) -> BTreeSet<(u64, bool)> {
@@ -123,8 +122,7 @@ async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
     assert_eq!(taken, expected);
 }
 
-/// async-nats panics at a carriage return within a value. The process needs a new client, as after
-/// a restart.
+/// async-nats panics at a carriage return within a value.
 async fn a_header_that_ends_the_client_does_not_end_the_consumer(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {

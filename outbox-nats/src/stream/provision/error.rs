@@ -1,4 +1,4 @@
-//! Why a stream cannot be used, with the current value, the required value and the next step.
+//! Why a stream cannot be used, and the next step.
 
 use std::error::Error;
 use std::time::Duration;
@@ -51,8 +51,8 @@ pub enum ProvisionError {
         /// The required value, and why.
         needed: &'static str,
     },
-    /// The duplicate window is too short and may not be raised, because of the description or the
-    /// stream's `max_age`.
+    /// The duplicate window is too short, and the description or the stream's `max_age` forbids to
+    /// raise it.
     #[error("stream `{stream}` has a duplicate window of {seen:?}, {needed:?} is needed; raise it with: nats stream edit {stream} --dupe-window={}s (and `max_age` if that is shorter)", needed.as_secs())]
     DuplicateWindow {
         /// The stream's name.
@@ -74,7 +74,7 @@ pub enum ProvisionError {
         /// The subjects of the stream.
         seen: Vec<String>,
     },
-    /// A subject belongs to another stream. A subject belongs to one stream only.
+    /// A subject belongs to another stream.
     #[error(
         "subject `{subject}` of stream `{stream}` overlaps with stream `{other}`; use that stream, or another subject prefix"
     )]
@@ -87,7 +87,7 @@ pub enum ProvisionError {
         other: String,
     },
     /// The server refused to read, create or change the stream, or its answer cannot be read.
-    /// Waiting does not help.
+    /// Retrying does not help.
     #[error("stream `{stream}` cannot be read, created or changed")]
     Refused {
         /// The stream's name.
@@ -95,7 +95,7 @@ pub enum ProvisionError {
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No usable answer. The server is unreachable, its cluster has no leader or no majority,
+    /// No usable answer: the server is unreachable, its cluster has no leader or majority,
     /// JetStream is off, permissions deny the request, or other processes kept changing the stream.
     #[error(
         "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
@@ -120,7 +120,6 @@ impl ProvisionError {
         Self::unavailable(stream, "other processes keep changing it")
     }
 
-    /// Such a stream deletes acknowledged messages, and with them the ids of published messages.
     pub(crate) fn check_retention(stream: &str, seen: &Config) -> Result<(), Self> {
         match seen.retention {
             RetentionPolicy::Limits => Ok(()),

@@ -25,17 +25,16 @@ pub use error::ProvisionError;
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause before a stream is read again. While a cluster elects the leader of a new stream, requests
-/// are lost.
+/// While a cluster elects the leader of a new stream, requests are lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
-/// Pause before a change is read back. The protocol has no conditional update, so a process that
-/// read before this write may overwrite it a few milliseconds later.
+/// Pause before a change is read back. Without a conditional update, a process that read before
+/// this write may overwrite it a few milliseconds later.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
-/// The result of [`EventStream::provision`]: state and changes.
+/// The result of [`EventStream::provision`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamReport {
@@ -45,7 +44,7 @@ pub struct StreamReport {
     pub subjects_added: Vec<String>,
     /// The previous duplicate window, if it was raised.
     pub duplicate_window_before: Option<Duration>,
-    /// Settings that may lose or repeat messages. They are logged too, and not changed.
+    /// Settings that may lose or repeat messages; logged, and not changed.
     pub warnings: Vec<String>,
 }
 
@@ -53,18 +52,17 @@ impl EventStream {
     /// Ensures that the stream exists, has safe settings, and captures the subjects of all events
     /// linked into this program ([`Catalogue::linked`]).
     ///
-    /// Call it at the start of every relay. It is safe in many processes at once. An existing
-    /// stream is checked. With [`Provisioning::Create`], missing subjects are added and a shorter
+    /// Call it at the start of every relay; concurrent calls are safe. With
+    /// [`Provisioning::Create`], missing subjects are added to an existing stream and a shorter
     /// duplicate window is raised; nothing else changes.
     ///
-    /// Usually two or three requests. Each ends within 5 s. If other processes keep changing the
-    /// stream, the call fails after 20 rounds of two requests ([`ProvisionError::Unavailable`]).
-    /// Cancelling leaves at most a stream that the next call completes.
+    /// Usually two or three requests, each up to 5 s. If other processes keep changing the stream,
+    /// the call fails after 20 rounds of two requests ([`ProvisionError::Unavailable`]). Cancelling
+    /// leaves at most a stream that the next call completes.
     ///
     /// # Errors
     ///
-    /// [`ProvisionError`] names the current value, the required value and the remedy. Only
-    /// [`ProvisionError::Unavailable`] may be temporary.
+    /// [`ProvisionError`]. Only [`ProvisionError::Unavailable`] may be temporary.
     pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
         let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {
             stream: self.name.clone(),
@@ -73,9 +71,9 @@ impl EventStream {
         self.provision_for(client, events.iter()).await
     }
 
-    /// The `nats` command that creates this stream, for operators of services without this
-    /// permission. It has every setting that [`provision`](Self::provision) requires, and no
-    /// subjects of events: add them with [`with_subject`](Self::with_subject).
+    /// The `nats` command that creates this stream, with every setting that
+    /// [`provision`](Self::provision) requires. It has no subjects of events: add them with
+    /// [`with_subject`](Self::with_subject).
     #[must_use]
     pub fn add_command(&self) -> String {
         error::add_command(self, &self.wanted_subjects(&[]))
@@ -169,7 +167,7 @@ impl EventStream {
     }
 
     /// Checks the description itself, without a server. [`provision`](Self::provision) does this
-    /// first. The error does not depend on the server's version.
+    /// first.
     ///
     /// # Errors
     ///
@@ -183,8 +181,7 @@ impl EventStream {
     }
 }
 
-/// A stream's configuration, typed and as the server sent it. The raw form is written back, so that
-/// settings unknown to this client are kept.
+/// The raw form is written back, so that settings unknown to this client are kept.
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
@@ -208,7 +205,6 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
         Some(source) => return Err(ProvisionError::refused(name, source)),
         None => {}
     }
-    // A single server has no cluster name.
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
     // A newer server may send values that this client cannot parse.

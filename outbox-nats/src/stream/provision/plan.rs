@@ -1,4 +1,4 @@
-//! Compares an existing stream with its description. A pure function, tested without a server.
+//! Compares an existing stream with its description, without a server.
 
 use async_nats::jetstream::stream::Config;
 use outbox_core::EventDescriptor;
@@ -35,8 +35,7 @@ pub(super) fn compare(
         .cloned()
         .collect();
     let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
-    // The server bounds the window by the maximum age. Raising the age costs disk, so only an
-    // operator may raise it.
+    // The server bounds the window by the maximum age, and raising the age costs disk.
     let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
     if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
         return Err(ProvisionError::DuplicateWindow {
@@ -46,7 +45,7 @@ pub(super) fn compare(
         });
     }
     if stream.provisioning == Provisioning::VerifyOnly {
-        // The description's subjects are optional. Only the events need a subject.
+        // Only the events need a subject.
         check_captured(stream, &seen.subjects, events)?;
         if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
             let subject = subject.clone();
@@ -60,8 +59,7 @@ pub(super) fn compare(
         return Ok(Plan::default());
     }
     check_captured(stream, wanted, events)?;
-    // A wider subject replaces the subjects it covers, because the server rejects overlaps within a
-    // stream.
+    // A wider subject replaces the subjects it covers, because the server rejects overlaps.
     let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
     Ok(Plan {
         subjects,
@@ -70,8 +68,6 @@ pub(super) fn compare(
     })
 }
 
-/// Rejects settings that make a stream unusable for an outbox. None of them can or should be
-/// changed here.
 fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError> {
     ProvisionError::check_retention(&stream.name, seen)?;
     if let Some(Unfit {

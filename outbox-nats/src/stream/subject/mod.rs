@@ -1,8 +1,7 @@
 //! Maps messages to subjects, and event types to filters.
 //!
-//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`.
-//! `events.order.*.placed` selects an event type, `events.order.42.>` an aggregate. Invariant: for
-//! every aggregate id the subject is literal and outside `$`, and [`decode_token`] returns the id.
+//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`. Invariant: for every
+//! aggregate id the subject is literal and outside `$`, and [`decode_token`] returns the id.
 //! nats-server does not check this: it stores messages on `a.*` and executes commands sent to
 //! `$JS.API.…`.
 
@@ -11,9 +10,9 @@ use std::fmt;
 
 use outbox_core::{Aggregate, EventDescriptor, Message};
 
-/// Maximum length of a prefix in bytes. With the longest aggregate id (255 characters of four
-/// bytes, percent-encoded), a subject stays below 3.4 KB. nats-server accepts 4 KB for subject,
-/// reply subject and sizes together.
+/// Maximum length of a prefix in bytes. With the longest aggregate id, 255 characters of four
+/// bytes, a subject stays below 3.4 KB. nats-server accepts 4 KB for subject, reply subject and
+/// sizes together.
 pub const PREFIX_BYTES_MAX: usize = 128;
 
 /// The first tokens of all default subjects: one or more dot-separated tokens of `[A-Za-z0-9_-]`,
@@ -35,8 +34,8 @@ impl SubjectPrefix {
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Prefix`] if a token is empty or holds other characters, or if the prefix is
-    /// too long.
+    /// [`SubjectError::Prefix`] if a token is empty or has other characters, or the prefix is too
+    /// long.
     pub fn new(prefix: impl Into<String>) -> Result<Self, SubjectError> {
         let prefix = prefix.into();
         let tokens_are_plain = prefix
@@ -66,8 +65,7 @@ impl SubjectPrefix {
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Override`] if the fixed subject is not literal. Messages are checked when
-    /// they are recorded, so the stored row was changed later.
+    /// [`SubjectError::Override`] if the fixed subject is not literal: the stored row was changed.
     pub fn subject(&self, message: &Message) -> Result<String, SubjectError> {
         if let Some(subject) = &message.subject {
             return if is_literal_subject(subject) {
@@ -95,8 +93,7 @@ impl SubjectPrefix {
         tokens.concat()
     }
 
-    /// Whether the message may use this default subject in any layout: aggregate id, shard, or
-    /// strong mode.
+    /// In any layout: aggregate id, shard, or strong mode.
     pub(crate) fn is_default(&self, message: &Message, subject: &str) -> bool {
         let tokens = subject
             .strip_prefix(&self.0)
@@ -154,7 +151,7 @@ impl SubjectPrefix {
     /// fixed subject.
     ///
     /// For a selection ([`EventDescriptor::is_selection`]): the filter of its event type,
-    /// [`Self::aggregate_filter`], or `>` for the whole stream.
+    /// [`Self::aggregate_filter`], or `>`.
     #[must_use]
     pub fn filter(&self, event: &EventDescriptor) -> String {
         if event.is_everything() {
@@ -189,8 +186,8 @@ impl fmt::Display for SubjectPrefix {
     }
 }
 
-/// Encodes any text as one token of a subject: bytes outside `[A-Za-z0-9_-]` become `%XX`, the
-/// empty text becomes `%`.
+/// Encodes a text as one token of a subject: bytes outside `[A-Za-z0-9_-]` become `%XX`, the empty
+/// text becomes `%`.
 ///
 /// ```
 /// assert_eq!(outbox_nats::encode_token("a.b *ü"), "a%2Eb%20%2A%C3%BC");
@@ -198,7 +195,7 @@ impl fmt::Display for SubjectPrefix {
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
-        // The server rejects empty tokens, and no other text encodes to a single `%`.
+        // No other text encodes to a single `%`.
         return Cow::Borrowed("%");
     }
     if text.bytes().all(is_plain) {
@@ -218,8 +215,7 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     Cow::Owned(token)
 }
 
-/// Decodes a token, for example the aggregate id in a subject. `None` if [`encode_token`] cannot
-/// have produced it.
+/// Decodes a token. `None` if [`encode_token`] cannot have produced it.
 ///
 /// ```
 /// assert_eq!(outbox_nats::decode_token("a%2Eb").as_deref(), Some("a.b"));
@@ -234,7 +230,6 @@ pub fn decode_token(token: &str) -> Option<String> {
     written.then(|| percent_decode(token)).flatten()
 }
 
-/// `None` if digits are missing or the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -274,7 +269,6 @@ pub enum SubjectError {
 
 const SHARD: &str = "shard-";
 
-/// Aggregates are spread evenly.
 pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
     let bytes = aggregate
         .aggregate_type
@@ -343,8 +337,7 @@ pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec
     patterns
 }
 
-/// The narrowest single pattern that covers all given patterns, for servers with one filter per
-/// consumer. `None` for no patterns.
+/// For servers with one filter per consumer. `None` for no patterns.
 pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<String> {
     patterns.into_iter().map(str::to_owned).reduce(|a, b| {
         let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
@@ -376,8 +369,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// The rule of `NewMessage::check`, applied again before publishing: a changed row must not reach
-/// `$JS.API.…`.
+/// The rule of `NewMessage::check`, repeated here: a changed row must not reach `$JS.API.…`.
 fn is_literal_subject(subject: &str) -> bool {
     let legal = |c: char| !(c.is_whitespace() || c.is_control() || c == '*' || c == '>');
     !subject.starts_with('$')

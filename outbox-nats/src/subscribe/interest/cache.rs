@@ -1,10 +1,10 @@
-//! Reads once a second which event types the processes of a consumer have requested, answers
-//! queries, and restores this process's entries.
+//! Reads once a second which event types the processes of a consumer have requested, and restores
+//! this process's entries.
 //!
 //! Invariants: the answer is "not requested" only if the list was the same in all readings over
 //! [`HEALS`], and no two readings were further apart than [`SETTLES`]. So no entry that a process
-//! relied on was added and removed in between. One task reads for all queries, so deliveries and
-//! failures cause no requests. The task ends with the last delivery of the subscription.
+//! relied on was added and removed in between. One task reads for all queries; it ends with the
+//! last delivery of the subscription.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -130,10 +130,10 @@ impl Oracle {
 
 async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
-    // The last failure to restore the consumer, so that each reason is logged once.
+    // Each reason is logged once.
     let mut refused = None;
     loop {
-        // Taken before the request, because the answer may lack later changes.
+        // Before the request: the answer may lack later changes.
         let now = Instant::now();
         match durable.read().await {
             Ok(Some(config)) => {

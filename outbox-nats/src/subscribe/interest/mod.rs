@@ -2,14 +2,16 @@
 //! of its durable.
 //!
 //! The filters of a durable may select more: on servers before 2.10, in strong mode, and if a
-//! consumer counts the messages of an aggregate. So the description lists the event types. Example:
-//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the names exceed 4
-//! KiB, the list is `*`.
+//! consumer counts the messages of an aggregate. Example:
 //!
-//! Invariants: only an operator removes an entry. A process that adds or finds its entry waits for
-//! [`SETTLES`] before messages of this type may be delivered; by then no process relies on an older
-//! reading ([`FRESH`]). A late write of another program may undo an entry for up to [`HEALS`];
-//! until then no process relies on a missing entry.
+//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`
+//!
+//! If the names exceed 4 KiB, the list is `*`.
+//!
+//! Invariants: only an operator removes an entry. A process waits for [`SETTLES`] before messages
+//! of its event types may be delivered; by then no process relies on an older reading ([`FRESH`]).
+//! A late write of another program may undo an entry for up to [`HEALS`]; until then no process
+//! relies on a missing entry.
 
 pub(crate) mod cache;
 
@@ -18,13 +20,13 @@ use std::time::Duration;
 
 use crate::stream::subject::covers;
 
-/// How long a process relies on its last reading, and the interval between readings.
+/// The interval between readings, and how long a process relies on a reading.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process has read a change, even from a lagging server.
+/// Every process has read a change by then, even from a lagging server.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 
-/// Time in which a process detects and restores its missing entry: [`FRESH`], and two requests.
+/// A process restores its missing entry by then: [`FRESH`], and two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
@@ -41,7 +43,7 @@ impl Asked {
         Self(event_types.into_iter().collect())
     }
 
-    /// Reads the list of a durable. Without a list, filters for a single event type replace it.
+    /// Without a list, filters for a single event type replace it.
     pub(crate) fn of(description: Option<&str>, filters: impl IntoIterator<Item = String>) -> Self {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
@@ -96,7 +98,6 @@ impl Asked {
     }
 }
 
-/// In strong mode the messages of the event type arrive on other subjects.
 fn of_one_type(filter: &str) -> Option<String> {
     let mut tokens = filter.rsplit('.');
     let (name, any, aggregate) = (tokens.next()?, tokens.next()?, tokens.next()?);

@@ -13,7 +13,6 @@ use crate::private_cluster::PrivateCluster;
 
 fn spec() -> ConsumerSpec {
     ConsumerSpec {
-        // Redelivers unacknowledged messages soon.
         ack_wait: Duration::from_secs(1),
         in_flight_max: 64,
         prefetch: 32,
@@ -72,7 +71,7 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
     nats.step_down(&consumer).await;
     nats.step_down(&stream).await;
     publish(&nats, 600..601).await;
-    // The last acknowledgements may be lost with their leaders, but not earlier ones.
+    // The last acknowledgements may be lost with their leaders.
     let mut again = 0;
     loop {
         let delivery = receive(&mut subscription).await;
@@ -87,8 +86,7 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
     }
 }
 
-/// Goal: a subscription continues at another node. Method: it is configured with one node only,
-/// which leads its consumer and is killed.
+/// The subscription is configured with one node only, which leads its consumer.
 #[tokio::test]
 async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
     let Some(mut cluster) = PrivateCluster::start().await else {

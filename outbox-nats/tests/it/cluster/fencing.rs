@@ -1,4 +1,4 @@
-//! Fenced publishing on three nodes, where a message is in flight until the majority has it.
+//! Fenced publishing on three nodes.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, answered, connected, message};
 use crate::private_cluster::{PrivateCluster, others};
 
-/// Short, so that every retry is later than the duplicate window.
+/// Every retry is later than the duplicate window.
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
@@ -27,9 +27,7 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Goal: while the outcome of a message is unknown, neither its copy nor the next message is stored
-/// or confirmed. Method: stop the followers, so that the leader receives a message and cannot store
-/// it.
+/// Stopped followers: the leader receives a message and cannot store it.
 #[tokio::test]
 async fn nothing_passes_a_message_in_flight() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -38,11 +36,10 @@ async fn nothing_passes_a_message_in_flight() {
     let observer = cluster.nats().await;
     observer.provision_replicated().await;
     let leader = observer.leader(&observer.name).await;
-    // This connection must not use a stopped node.
     let options = connect_options().ignore_discovered_servers();
     let client = connected(cluster.node(&leader).url(), options).await;
     let nats = Nats::with(client);
-    // The owner waits longer on a busy machine.
+    // Waits longer, for a busy machine.
     let owner = observer
         .stream()
         .with_strong_mode()
@@ -56,7 +53,7 @@ async fn nothing_passes_a_message_in_flight() {
         cluster.node(name).pause();
     }
     let mut sequence = 1;
-    // Stopping takes a moment, so some messages may still be stored.
+    // Stopping takes a moment, so some messages are still stored.
     let (in_flight, error) = loop {
         sequence += 1;
         let message = numbered(sequence);
@@ -73,7 +70,6 @@ async fn nothing_passes_a_message_in_flight() {
     }
     assert_eq!(copy.class(), FailureClass::Transient, "{copy:?}");
     assert_eq!(next.class(), FailureClass::Unknown, "{next:?}");
-    // The server rejects it each time.
     let refusal = format!("{:?}", next.source());
     assert!(refusal.contains("10071") || refusal.contains("10164"), "{next:?}");
     confirmed(&owner, &in_flight).await;

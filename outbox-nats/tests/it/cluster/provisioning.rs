@@ -1,4 +1,4 @@
-//! Streams on three nodes, and the errors while they cannot be created.
+//! Streams on three nodes.
 
 use futures_util::future::{join, join_all};
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
@@ -13,7 +13,6 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
     stream.cached_info().config.num_replicas
 }
 
-/// No warning if everything is on three nodes.
 #[tokio::test]
 async fn eight_processes_make_replicated_streams_once() {
     let Some(cluster) = PrivateCluster::start().await else {
@@ -58,8 +57,7 @@ async fn one_replica_in_a_cluster_is_warned_about() {
     }
 }
 
-/// Goal: a service that starts without a majority waits instead of ending. Method: kill the leaders
-/// of stream and consumer, so that the third node can only answer that there is no leader.
+/// Killed leaders: the third node can only answer that there is no leader.
 #[tokio::test]
 async fn without_a_majority_nothing_is_called_misconfigured() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -80,8 +78,8 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
         .with_prefix("unknown")
         .unwrap()
         .with_replicas(3);
-    // Silence has the same result. It may last until the third node, as the cluster's leader,
-    // detects that no node follows.
+    // The third node answers only after it detects that no node follows; silence has the same
+    // result.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {

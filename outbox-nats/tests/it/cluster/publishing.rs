@@ -18,13 +18,12 @@ pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream())
 }
 
-/// A publisher with a short timeout, because each leader change loses in-flight answers.
+/// A short timeout, because each leader change loses in-flight answers.
 pub(super) fn publisher_of(nats: &Nats, stream: &EventStream) -> JetStreamPublisher {
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
     stream.publisher(nats.client.clone()).with_config(config)
 }
 
-/// Publishes a message until it is confirmed, as a relay does.
 pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message) -> Receipt {
     let publish = async {
         loop {
@@ -32,7 +31,6 @@ pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message)
                 Ok(receipt) => return receipt,
                 Err(error) => assert!(costs_no_attempt(error.class()), "{error}: {error:?}"),
             }
-            // A back-off, as in the relay.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -56,7 +54,6 @@ async fn all_confirmed(publisher: &JetStreamPublisher, messages: &[Message]) -> 
         .await
 }
 
-/// Every confirmed message is at its confirmed stream sequence, and nowhere else.
 async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
     let log = nats.log().await;
     let stored: HashMap<_, _> = log
@@ -88,8 +85,7 @@ async fn leader_changes_store_each_message_once_where_its_receipt_says() {
     assert_stored_once(&nats, receipts).await;
 }
 
-/// Goal: two nodes are enough, and a publisher configured with one node finds the others. Method:
-/// publish before and after a `kill -9` of that node, which leads the stream.
+/// The publisher is configured with one node only, which leads the stream.
 #[tokio::test]
 async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -109,7 +105,6 @@ async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     let (receipts, ()) = tokio::join!(publishing, killing);
     assert_stored_once(&observer, receipts).await;
 
-    // Its new connection has the addresses of the other nodes too.
     publisher.abandon().await;
     confirmed(&publisher, &message(&PLACED, "1", 2)).await;
 }
