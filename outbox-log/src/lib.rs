@@ -3,10 +3,9 @@
 //!
 //! A polling relay queries the table for new messages, and marks each message as published. A
 //! [`LogRelay`] reads each message from the database's log when its transaction commits, and marks
-//! none. Messages are published almost as soon as their commit returns, and a published message
-//! costs no write. Writers, tables and consumers stay unchanged.
+//! none: lower latency, and no write per message. Writers, tables and consumers stay unchanged.
 //!
-//! * [`LogRelay`] works with every [`MessageLog`](outbox_core::log::MessageLog). [`relay`] lists
+//! * [`LogRelay`] works with every [`MessageLog`](outbox_core::log::MessageLog); [`relay`] lists
 //!   the guarantees.
 //! * [`PostgresLog`] reads PostgreSQL's logical replication.
 //!

@@ -1,7 +1,7 @@
 //! The address of the replication connection.
 //!
 //! A pool does not reveal its password, so the address is configured separately. The pool's driver
-//! parses it, with the same parameters, environment variables and password file.
+//! parses it.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,12 +17,11 @@ use super::LogError;
 use super::failure::setup;
 
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Events between the connection and the reader. Each may hold a message of [`MESSAGE_BYTES_MAX`],
-/// together at most 256 MiB.
+/// Buffered events, each up to [`MESSAGE_BYTES_MAX`]: at most 256 MiB.
 const BUFFER: usize = 32;
 
-/// Largest row read from the log, in bytes: 8 MiB, the largest `max_payload` that NATS recommends.
-/// A relay publishes larger rows from the table.
+/// Largest row read from the log: 8 MiB, the largest `max_payload` that NATS recommends. A relay
+/// publishes larger rows from the table.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone)]
@@ -43,7 +42,6 @@ impl fmt::Debug for Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, LogError> {
-        // The address may hold a password.
         let fail = |reason: &str| {
             setup(format!(
                 "the address of the replication connection cannot be used: {reason}"
@@ -68,7 +66,6 @@ impl Address {
         }
         let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
-            // In brackets for IPv6.
             None => options
                 .get_host()
                 .trim_start_matches('[')
@@ -108,9 +105,8 @@ impl Address {
     }
 }
 
-/// The driver reveals the password only as a part of an address.
 fn password_of(options: PgConnectOptions) -> String {
-    // With a name without special characters, because the driver does not escape names.
+    // The driver reveals the password only in an address, and does not escape names.
     let url = options.username("relay").host("localhost").to_url_lossy();
     let password = url.password().unwrap_or_default();
     percent_decode_str(password).decode_utf8_lossy().into_owned()

@@ -1,7 +1,5 @@
-//! Changes of the table of messages under its lock, which blocks writers.
-//!
-//! Invariant: all statements of a change are one transaction, which is retried after a lock
-//! timeout.
+//! Changes of the table of messages under its lock, which blocks writers. A change is one
+//! transaction, which is retried after a lock timeout.
 
 use std::time::Duration;
 
@@ -12,12 +10,11 @@ use super::failure::{failed, sqlstate};
 use super::sql::{Names, statement};
 use super::{LogError, table};
 
-/// Lock timeout of a change. Writers queue behind it.
+/// Writers queue behind the lock.
 const LOCK_WAITS: &str = "2s";
 const LOCK_TRIES: u32 = 30;
 
-/// The column default decides who owns new messages, because writers in all languages omit the
-/// column.
+/// Writers in all languages omit the column, so its default decides who owns new messages.
 pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     format!(
         "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
@@ -25,8 +22,7 @@ pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     )
 }
 
-/// Changes a table in one transaction. The statements wait for transactions that use the table, and
-/// later transactions queue behind them.
+/// The statements wait for transactions that use the table; later transactions queue behind them.
 pub(crate) async fn change_table(
     db: &DatabaseConnection,
     table: &str,
@@ -62,7 +58,6 @@ pub(crate) async fn change_table(
                         "{error}. {LOCK_TRIES} times {LOCK_WAITS} were not enough for the lock of {table}. It is used by {holders}. End that and call again"
                     ))));
                 }
-                // Queued writers proceed meanwhile.
                 sleep(Duration::from_millis(500)).await;
             }
             Err(error) => return Err(failed(context)(error)),

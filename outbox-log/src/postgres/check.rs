@@ -1,4 +1,4 @@
-//! Detects which parts of a log are set up, and what would prevent its set-up. Changes nothing.
+//! Detects which parts of a log are set up, and obstacles to its set-up. Changes nothing.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, SetupProblem};
@@ -134,7 +134,7 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
     }
 }
 
-/// Another program may take the slot in between; its creation then fails with the same error.
+/// Another program may take the slot in between; its creation then fails.
 async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
     let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS value FROM pg_replication_slots";
     let is_free = table::value(db, statement(sql, [])).await;
@@ -170,8 +170,7 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
-/// Conditions on a publication `p` and its table `r`: all inserts, with all columns. The status
-/// filter of earlier versions excludes no logged message.
+/// All inserts, with all columns. The status filter of earlier versions excludes no logged message.
 fn is_right() -> String {
     format!(
         "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL \
@@ -180,11 +179,10 @@ fn is_right() -> String {
 }
 
 /// An SQL expression: its text changes with each change of the publication, even a reverted one.
-/// Null while the publication is missing or wrong. Reads the catalogue by its indexes, without
-/// locks.
+/// Null while the publication is missing or wrong. Takes no locks.
 ///
-/// A reading silently passes changes that were not published when written. If the text is the same
-/// before and after, the publication was unchanged in between.
+/// A reading silently passes rows that were not published when written. The same text before and
+/// after proves that the publication was unchanged in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
         "(SELECT pg_catalog.format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \

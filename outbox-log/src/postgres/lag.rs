@@ -1,8 +1,7 @@
 //! The lag of the log: recorded, possibly unpublished messages.
 //!
 //! Invariant: no locks and no table scan. The primary key is read from the time of the stored
-//! position on, up to [`COUNTED_MAX`] counted rows. A publishing relay stores its position each
-//! second, and at most 30 s after the last message.
+//! position on, up to [`COUNTED_MAX`] counted rows.
 
 use std::time::Duration;
 
@@ -81,7 +80,7 @@ fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// For an active log. Two statements: the second needs the time from the first.
+/// Two statements: the second needs the time from the first.
 pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
         // A table or a permission is missing.

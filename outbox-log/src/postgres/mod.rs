@@ -1,7 +1,4 @@
 //! The transaction log of PostgreSQL: set-up, position, slot, and the relay's queries on the table.
-//!
-//! `setup` creates and drops publication, slot and table. `open` begins a reading and recreates a
-//! lost slot. `reader` and `pgoutput` read. `table` answers the relay.
 
 mod address;
 mod change;
@@ -43,14 +40,13 @@ pub struct PostgresLog {
 }
 
 impl PostgresLog {
-    /// The log of the outbox in this database. `url` is the address of the replication connection,
-    /// usually the pool's address. Its user needs the attribute `REPLICATION`; the pool's user does
-    /// not. No I/O.
+    /// The log of the outbox in this database. `url` is the address of the replication connection;
+    /// its user needs the attribute `REPLICATION`, the pool's user does not. No I/O.
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] if the pool is not for PostgreSQL, or if the address is invalid or
-    /// requires TLS.
+    /// [`LogError::Setup`] if the pool is not for PostgreSQL, or the address is invalid or requires
+    /// TLS.
     pub fn new(db: DatabaseConnection, url: &str) -> Result<Self, LogError> {
         if db.get_database_backend() != DbBackend::Postgres {
             return Err(failure::setup(
@@ -86,11 +82,11 @@ impl PostgresLog {
         self
     }
 
-    /// Checks the preconditions of [`init`](Self::init), and changes nothing.
+    /// Checks the preconditions of [`init`](Self::init). Changes nothing.
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`] if the database fails. [`LogError::Setup`] if
+    /// [`LogError::Failed`], or [`LogError::Setup`] if
     ///
     /// * the server is older than version 15, `wal_level` is not `logical`, or no replication slot
     ///   is free;
@@ -101,10 +97,9 @@ impl PostgresLog {
         check::check(self).await
     }
 
-    /// Counts the logged messages of a time span that the stored position has not passed, up to
-    /// 1,000,000. Replay and reconcile skip them, because they may be unpublished. Counts all
-    /// logged messages of the span if a log was never set up. Reads the span by the primary key.
-    /// Clocks of writers and database may differ by a minute.
+    /// Counts the logged, possibly unpublished messages of a time span, up to 1,000,000. Replay and
+    /// reconcile skip them. If a log was never set up, all logged messages count. Reads the span by
+    /// the primary key. Clocks of writers and database may differ by a minute.
     ///
     /// # Errors
     ///
@@ -117,11 +112,11 @@ impl PostgresLog {
         lag::undecided_between(self, from, until).await
     }
 
-    /// Whether messages are logged although no log of these tables is on. Causes: the table
-    /// `outbox_log` was dropped, a restore omitted it, the messages were copied into other tables,
-    /// or [`drop`](Self::drop) was interrupted. No relay publishes such messages;
-    /// [`init`](Self::init) and `drop` make them pending. Takes no locks, and reads the whole table
-    /// if there are no such messages. Returns false without a table.
+    /// Whether messages are logged although no log of these tables is on. Causes: a dropped or not
+    /// restored `outbox_log`, messages copied into other tables, or an interrupted
+    /// [`drop`](Self::drop). No relay publishes such messages; [`init`](Self::init) and `drop` make
+    /// them pending. Takes no locks. Reads the whole table if there are none. Returns false without
+    /// a table.
     ///
     /// # Errors
     ///

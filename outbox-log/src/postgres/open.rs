@@ -1,10 +1,10 @@
 //! Begins a reading, and repairs a lost log.
 //!
-//! Invariants: a slot ahead of the stored position belongs to another log, because a position is
-//! stored before the server receives it. A slot that is missing, invalidated, ahead, or created
-//! with another publication is recreated. Then the table adopts every logged message that the
-//! stored position has not passed. A slot is complete only when all open transactions have ended,
-//! so a commit is in the new slot or visible to that adoption. After a crash at any await, the next
+//! Invariants: a position is stored before the server receives it, so a slot ahead of the stored
+//! position belongs to another log. A slot that is missing, invalidated, ahead, or created with
+//! another publication is recreated, and the table adopts every logged message that the stored
+//! position has not passed. A slot is complete only when all open transactions have ended, so a
+//! commit is in the new slot or visible to that adoption. After a crash at any await, the next
 //! opening repairs the log.
 
 use outbox_core::log::Position;
@@ -19,14 +19,14 @@ use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, PostgresLogReader, table};
 
 const IN_USE: &str = "55006";
-/// The table does not exist, or has an earlier version.
+/// Missing, or of an earlier version.
 const NO_TABLE: &str = "42P01";
 const NO_COLUMN: &str = "42703";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
-    // The slot is read first: a reading may store a position and end in between, which must not
-    // make its slot look ahead.
+    // The slot is read before the position: a reading may store a position and end in between, and
+    // its slot would look ahead.
     let slot = Slot::find(db, names).await.map_err(trouble(NOT_FOUND_OUT))?;
     let stored = stored(db, names).await?;
     let position = match slot {
@@ -48,7 +48,6 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
             false => Err(refused(error)),
         };
     }
-    // From here on this client owns the slot, until it is dropped.
     let sql = format!(
         "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading, adopted_to",
         names.log
@@ -70,7 +69,6 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
 
 struct Stored {
     position: Position,
-    /// The position belongs to this server.
     is_here: bool,
     is_published: bool,
 }
@@ -119,7 +117,7 @@ fn off(names: &Names) -> StoreError {
     not_set_up(names).into()
 }
 
-/// Recreates the slot. Returns its position; `None` if another relay is recreating it.
+/// Recreates the slot. `None` if another relay is recreating it.
 async fn mend(
     db: &DatabaseConnection,
     names: &Names,
@@ -148,7 +146,6 @@ async fn mend(
     let position = match create_slot(db, names).await {
         Ok(position) => position,
         Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42710") => {
-            // Another relay was faster. It adopts missing messages, or the next opening does.
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
@@ -157,8 +154,8 @@ async fn mend(
         .await
         .map_err(trouble("the table could not adopt the messages of a lost log"))?;
     let Some(adopted) = adopted else {
-        // The log was dropped meanwhile, before this slot existed. After a crash here, `drop`
-        // removes the slot.
+        // The log was dropped before this slot existed. After a crash here, `drop` removes the
+        // slot.
         drop_slot(db, names).await?;
         return Err(off(names));
     };
@@ -177,10 +174,9 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, Store
 }
 
 /// Waits until every transaction with messages is visible: a commit that waits for a standby server
-/// is in the WAL before it is visible, and may precede the new slot. Writers wait meanwhile. Reads
-/// the whole table, because logged messages have no index. The position is stored with the
-/// adoption: before that, the slot would count as another log's. `None` if the log has been
-/// dropped; nothing is changed.
+/// is in the WAL before it is visible. Writers wait meanwhile. Reads the whole table, because
+/// logged messages have no index. The position is stored with the adoption: before that, the slot
+/// would count as another log's. `None` if the log has been dropped.
 async fn adopt_missed(
     db: &DatabaseConnection,
     names: &Names,

@@ -1,8 +1,6 @@
-//! Logged messages while no log is on, which no relay publishes.
-//!
-//! Causes: the table `outbox_log` was dropped, a restore omitted it, or messages of a log were
-//! copied into other tables. Logged messages have no index: counting reads both ends of the primary
-//! key, and changes read the whole table.
+//! Logged messages while no log is on, which no relay publishes
+//! ([`has_unclaimed`](super::PostgresLog::has_unclaimed)). Logged messages have no index: counting
+//! reads both ends of the primary key, and changes read the whole table.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
@@ -13,20 +11,20 @@ use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
 
 const NOT_FOUND: &str = "logged messages could not be looked for";
-/// Messages read from each end of the primary key. Unpublished messages become the oldest, because
-/// retention deletes the published ones.
+/// Messages read from each end. Unpublished messages become the oldest, because retention deletes
+/// published messages.
 const LOOKED_AT: u32 = 1_000;
 
 pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
     match is_on || other_log(db, names).await?.is_some() {
         true => Ok(false),
-        // Includes passed messages: an interrupted `drop` leaves them.
+        // An interrupted `drop` leaves passed messages too.
         false => has_unpassed(db, names, false).await,
     }
 }
 
-/// A condition on rows `m`: logged, and not passed. `is_known`: a position is stored.
+/// A condition on rows `m`. `is_known`: a position is stored.
 pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     match is_known {
         true => format!("m.status = {LOGGED} AND NOT {}", table::is_passed(names, "m")),
@@ -34,7 +32,7 @@ pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     }
 }
 
-/// Whether such rows exist. Without any, it reads the whole table.
+/// Reads the whole table if there are none.
 pub(crate) async fn has_unpassed(
     db: &DatabaseConnection,
     names: &Names,
@@ -49,8 +47,7 @@ pub(crate) async fn has_unpassed(
     unless_missing(has_some).map_err(failed(NOT_FOUND))
 }
 
-/// For an inactive log: unpassed messages among the oldest and the newest messages. Zero if the
-/// table is missing or unreadable.
+/// Zero if the table is missing or unreadable.
 pub(crate) async fn orphans(db: &DatabaseConnection, names: &Names, is_known: bool) -> Result<Lag, LogError> {
     let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
     let end = |order: &str| {

@@ -1,10 +1,9 @@
 //! Decodes rows from PostgreSQL's plugin `pgoutput`, in its binary format (PostgreSQL's
 //! documentation, "Logical Replication Message Formats").
 //!
-//! Invariant: columns are found by name. The server sends the names before the first row and after
-//! each change of the table, so more columns or another order change nothing. A message with a
-//! readable id and aggregate never fails the reading: any other error becomes the reason why it
-//! cannot be published.
+//! Invariant: columns are found by name, so more columns or another order change nothing. A message
+//! with a readable id and aggregate never fails the reading: any other error becomes the reason why
+//! it cannot be published.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +39,6 @@ enum Column {
     Status,
 }
 
-/// With their names, in the order of the enum.
 const COLUMNS: [(Column, &str); 16] = [
     (Column::RowId, "row_id"),
     (Column::Id, "id"),
@@ -74,14 +72,13 @@ impl Column {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transaction {
     pub(crate) xid: u32,
-    /// A position has passed the transaction from here on.
+    /// The first position that has passed the transaction.
     pub(crate) passed_from: Position,
 }
 
 type Columns = Vec<Option<Column>>;
 
-/// The tables described so far. Names are looked up once per table, because a backlog has many
-/// rows.
+/// Column names are looked up once per table, because a backlog has many rows.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     tables: HashMap<u32, Columns>,
@@ -89,8 +86,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes a change. Returns the inserted message if it is logged; pending rows belong to the
-    /// table.
+    /// Returns a logged message; pending rows belong to the table.
     pub(crate) fn take(
         &mut self,
         transaction: Transaction,
@@ -108,7 +104,6 @@ impl Decoder {
                 let Some(columns) = self.tables.get(&oid) else {
                     return Err(corrupt("a row of a table that was not described"));
                 };
-                // `N`: the new row follows.
                 data.try_get_u8().map_err(truncated)?;
                 let row = Row::read(columns, data)?;
                 match row.int(Column::Status).map_err(|reason| corrupt(&reason))? == i64::from(LOGGED) {
@@ -116,7 +111,6 @@ impl Decoder {
                     false => Ok(None),
                 }
             }
-            // Types, origins and truncations. The publication has inserts only.
             _ => Ok(None),
         }
     }
@@ -166,7 +160,7 @@ impl Row {
                         values[*column as usize] = Some(value);
                     }
                 }
-                // A column of a type without a binary format, which no used column has.
+                // A type without a binary format, which no used column has.
                 b't' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
                     if data.remaining() < length {
@@ -196,7 +190,7 @@ impl Row {
             transaction: transaction.xid.into(),
             passed_from: transaction.passed_from,
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
-            // An unreadable time is left to the table, which reads it again.
+            // The table reads an unreadable time again.
             available_at: match self.has(Column::AvailableAt) {
                 true => Some(self.time(Column::AvailableAt).unwrap_or(far_away())),
                 false => None,
@@ -432,7 +426,7 @@ mod tests {
         );
     }
 
-    /// A publication may include pending rows. The table relay publishes them.
+    /// A publication may include pending rows, which the table relay publishes.
     #[test]
     fn a_row_that_is_not_the_logs_is_no_message() {
         let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
@@ -443,7 +437,6 @@ mod tests {
             values[13] = Some(&status);
             assert_eq!(decoder.take(FIRST, inserted(&values)).unwrap(), None);
         }
-        // A row without a status.
         let mut decoder = Decoder::default();
         decoder.take(FIRST, described(&SENT[..13])).unwrap();
         let row = inserted(&values(&id, b"{}")[..13]);

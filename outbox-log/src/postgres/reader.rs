@@ -21,7 +21,7 @@ use super::pgoutput::{Decoder, Transaction};
 use super::sql::{Names, statement};
 use super::table;
 
-/// After this silence, a marker is written, which the server must send.
+/// After this silence, the reader writes a marker, which the server must send.
 const QUIET_MAX: Duration = Duration::from_secs(20);
 
 type Check = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
@@ -38,8 +38,7 @@ pub struct PostgresLogReader {
     within: Option<Transaction>,
     heard_at: Instant,
     is_marked: bool,
-    /// Positions, each with the oldest transaction open at that position: earlier transactions are
-    /// passed with the position.
+    /// Positions, each with the oldest transaction open there: earlier transactions are passed.
     horizons: Vec<(Position, String)>,
 }
 
@@ -78,7 +77,7 @@ impl PostgresLogReader {
         (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
             ReplicationEvent::Begin { xid, final_lsn, .. } => {
-                // The start of the commit record: a position is the end of a record.
+                // A position is the end of a record, so one byte after its start passes it.
                 let passed_from = Position(final_lsn.as_u64() + 1);
                 self.within = Some(Transaction { xid, passed_from });
                 None
@@ -98,8 +97,7 @@ impl PostgresLogReader {
         })
     }
 
-    /// The oldest transaction that may still write a row once everything up to this position is
-    /// decided.
+    /// The oldest transaction that may still write a row after this position.
     fn horizon(&mut self, position: Position) -> Option<String> {
         let passed = self
             .horizons
@@ -110,8 +108,7 @@ impl PostgresLogReader {
     }
 
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
-        // The snapshot precedes the position, so transactions ended in the snapshot precede the
-        // position.
+        // The snapshot precedes the position, and so do its ended transactions.
         let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xid, \
                    (pg_current_wal_insert_lsn() - '0/0')::bigint AS position";
         let row = self.db.query_one_raw(statement(sql, [])).await;
@@ -133,12 +130,12 @@ impl LogReader for PostgresLogReader {
                 self.checking = Some(Box::pin(check));
             }
             if let Some(check) = &mut self.checking {
-                // Kept if the caller drops this call, however often.
+                // Kept if the caller drops this call.
                 let checked = check.await;
                 self.checking = None;
                 checked?;
             }
-            // Not from this call on: the caller drops it repeatedly.
+            // The caller drops this call repeatedly, so the silence counts from the last event.
             let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
             let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
                 Ok(Ok(Some(event))) => event,
@@ -149,7 +146,6 @@ impl LogReader for PostgresLogReader {
                     }
                     return Err(ended(Box::new(error)));
                 }
-                // Either nothing is written, or the connection is dead.
                 Err(_) if !self.is_marked => {
                     table::written(&self.db).await?;
                     self.is_marked = true;
@@ -198,8 +194,7 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
-        // While nothing is published, neither a table description nor a position reveals a changed
-        // publication.
+        // While nothing is published, nothing else reveals a changed publication.
         check_published(self.db.clone(), self.names.clone()).await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
@@ -223,7 +218,6 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn close(mut self) {
-        // The server releases the slot when it has answered. Buffered data is discarded.
         if let Err(error) = self.client.shutdown().await {
             tracing::debug!(%error, "the replication connection did not end well");
         }
@@ -232,7 +226,7 @@ impl LogReader for PostgresLogReader {
 
 /// The slot cannot be read past a row larger than
 /// [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX). So the next opening recreates the
-/// slot, as after a change of the publication, and the table adopts the row.
+/// slot, and the table adopts the row.
 async fn leave_to_table(
     db: &DatabaseConnection,
     names: &Names,
@@ -253,8 +247,8 @@ async fn leave_to_table(
         .map_err(trouble("a row that is too large could not be left to the table"))
 }
 
-/// The server describes the table before its first row, and again after each change of the
-/// publication. Rows omitted in between come from the table, and must not be overtaken.
+/// The server describes the table again after each change of the publication. Rows omitted in
+/// between come from the table, and must not be overtaken.
 async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), StoreError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS value",

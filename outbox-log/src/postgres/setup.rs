@@ -1,8 +1,8 @@
 //! Sets up and drops the log, and reports its status.
 //!
 //! Invariants: the publication is created before the slot, because a slot never sees a later
-//! publication. The slot is created before new messages are logged. When the slot is dropped, no
-//! message is logged. Each step is idempotent: after a crash, call again.
+//! publication. The slot is created before new messages are logged, and dropped after. Each step is
+//! idempotent: after a crash, call again.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ const READER_ENDS: Duration = Duration::from_secs(90);
 pub struct SlotStatus {
     /// The name of the slot and of the publication.
     pub name: String,
-    /// The log is set up, and a relay can read it.
+    /// The log is set up.
     pub is_on: bool,
-    /// New messages are logged: the default of the column `status` is 4. Differs from `is_on` only
-    /// after an external change, such as restoring one table alone.
+    /// The default of the column `status` is 4, so new messages are logged. Differs from `is_on`
+    /// only after an external change, such as restoring one table alone.
     pub takes_new: bool,
     /// The name of another active log of these tables, which owns the messages.
     pub other: Option<String>,
-    /// The stored position: everything up to it is decided; `None` if the log was never set up.
+    /// The position up to which everything is decided; `None` if the log was never set up.
     pub stored: Option<Position>,
     /// The slot exists.
     pub exists: bool,
@@ -51,17 +51,17 @@ pub struct SlotStatus {
     pub is_lost: bool,
     /// Bytes of disk that the slot retains.
     pub retained_bytes: Option<u64>,
-    /// Bytes that may still be written before the server invalidates the slot; `None` without a
-    /// limit (`max_slot_wal_keep_size`).
+    /// Bytes left before the server invalidates the slot; `None` without a limit
+    /// (`max_slot_wal_keep_size`).
     pub safe_bytes: Option<u64>,
-    /// Bytes of WAL after the stored position, for all tables; `None` while the log is off.
+    /// Bytes of WAL after the stored position; `None` while the log is off.
     pub behind_bytes: Option<u64>,
     /// Age of the stored position: up to a second while messages are published, up to 30 s while
-    /// idle, longer if the reader cannot publish or no relay reads. `None` while the log is off.
+    /// idle. Longer if the reader cannot publish or no relay reads. `None` while the log is off.
     pub stored_ago: Option<Duration>,
-    /// Logged, possibly unpublished messages, counted up to 10,000. With a healthy relay, these are
-    /// at most the messages of the last 30 s, including published messages. Messages recorded more
-    /// than a minute before the position was stored, in a long transaction, are not counted.
+    /// Logged, possibly unpublished messages, counted up to 10,000. With a healthy relay at most
+    /// the messages of the last 30 s. Not counted: messages recorded more than a minute before the
+    /// position was stored, in a long transaction.
     ///
     /// While no log is on: messages that no relay publishes ([`PostgresLog::has_unclaimed`]), among
     /// the oldest and the newest 1,000 messages.
@@ -75,8 +75,8 @@ impl PostgresLog {
     /// Idempotent, and safe while services and relays run.
     ///
     /// It creates the table `outbox_log`, a publication and a slot, and then changes the default of
-    /// the column `status`. The last step locks the table for a moment; it waits for the lock at
-    /// most 2 s at a time, 30 times. Pending messages stay pending and are published first.
+    /// the column `status`. The last step waits for the lock of the table, at most 2 s at a time,
+    /// 30 times. Pending messages are published first.
     ///
     /// From then on a [`LogRelay`](crate::LogRelay) must run: a polling relay does not publish the
     /// new messages.
@@ -92,8 +92,8 @@ impl PostgresLog {
     /// * the default of `status` was changed while a relay reads the log: stop the log relays
     ///   first.
     ///
-    /// [`LogError::Failed`] otherwise, usually because of missing permissions or the table's lock;
-    /// the error names the sessions that use the table.
+    /// [`LogError::Failed`] otherwise, usually a missing permission or the table's lock; the error
+    /// names the sessions that use the table.
     ///
     /// # Cancellation
     ///
@@ -118,16 +118,14 @@ impl PostgresLog {
         turn_on(db, names, position, is_left).await
     }
 
-    /// Drops the log. New messages and all logged, possibly unpublished messages become pending.
-    /// Then the slot and the publication are dropped. Safe while services and relays run: a log
-    /// relay continues with the table, and a polling relay can replace it.
+    /// Drops the log. New messages and all logged, possibly unpublished messages become pending;
+    /// then the slot and the publication are dropped. Without a stored position, all logged
+    /// messages become pending. Safe while services and relays run: a log relay continues with the
+    /// table, and a polling relay can replace it.
     ///
-    /// Without a stored position, the published messages are unknown. If `outbox_log` is gone, or
-    /// messages of a log were copied here, all logged messages become pending.
-    ///
-    /// It terminates the session of the relay that reads the slot, if the pool's user has the
-    /// permission. Otherwise it waits until the relay detects that its log is gone, up to 30 s
-    /// while nothing is published.
+    /// It terminates the session that reads the slot, if the pool's user has the permission.
+    /// Otherwise it waits until the relay detects that its log is gone, up to 30 s while nothing is
+    /// published.
     ///
     /// # Errors
     ///
@@ -205,7 +203,7 @@ impl PostgresLog {
     }
 }
 
-/// A log that is off is not a problem here: opening it returns the error.
+/// A log that is off is no problem here: opening it returns the error.
 pub(crate) async fn preflight(
     db: &DatabaseConnection,
     names: &Names,
@@ -243,8 +241,7 @@ pub(crate) async fn preflight(
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     // - `passed_xid`: every transaction with a smaller id is decided; null: none is.
     // - `reading`: increased by each reading, so that an earlier reading can no longer store.
-    // - `system_id`: the server of the position.
-    // - `publication`: the version of the publication at the position.
+    // - `system_id`, `publication`: the server and the version of the publication at the position.
     // - `adopted_to`: no message after this position was adopted.
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {} (
@@ -264,9 +261,8 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
     table::write(db, statement(sql, []))
         .await
         .map_err(failed(context))?;
-    // A table of an earlier version lacks two columns. Without a publication version, the next
-    // opening recreates the slot and fills both. Checked first, because the change locks out the
-    // reader.
+    // A table of an earlier version lacks two columns; the next opening recreates the slot and
+    // fills both. Checked first, because the change locks out the reader.
     let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
     let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
@@ -286,8 +282,7 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Publication::Wrong => return Err(wrong_publication(names)),
         Publication::Missing => {}
     }
-    // Without `WHERE (status = 4)`: the server would evaluate it for each row, and almost all rows
-    // are logged. The reader filters the others.
+    // Without `WHERE (status = 4)`: the server would evaluate it for each row.
     let sql = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
@@ -310,7 +305,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     }
 }
 
-/// Waits a moment for a relay that has just ended to release the slot.
+/// Waits a moment for a relay that has just ended.
 async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
     let mut tries = 0..25;
     loop {
@@ -341,12 +336,12 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
         .map_err(failed("the replication slot could not be dropped"))
 }
 
-/// From here on new messages are logged. One transaction, which waits for active writers. Rows of
-/// earlier transactions do not belong to the log; later transactions have larger ids.
+/// One transaction, which waits for active writers. Rows of earlier transactions do not belong to
+/// the log; later transactions have larger ids.
 ///
-/// `is_left`: the table holds logged messages unknown to the log, perhaps unpublished. The table
-/// adopts the messages that no position has passed. The slot returns some of them too, so the
-/// reading checks every message before `adopted_to`.
+/// `is_left`: the table holds logged messages unknown to the log, which the table adopts unless a
+/// position has passed them. The slot returns some of them too, so the reading checks every message
+/// before `adopted_to`.
 async fn turn_on(
     db: &DatabaseConnection,
     names: &Names,
@@ -354,8 +349,8 @@ async fn turn_on(
     is_left: bool,
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
-    // With two concurrent calls, the second gets the lock after the first and must not overwrite
-    // its position. The second slot is then ahead of the position; opening the log repairs that.
+    // The second of two concurrent calls gets the lock later and must not overwrite the position.
+    // Its slot is then ahead of the position; opening the log repairs that.
     let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
@@ -376,9 +371,9 @@ async fn turn_on(
     change_table(db, messages, &changes).await
 }
 
-/// From here on new messages are pending, and every logged message that the position has not passed
-/// becomes pending. One transaction under the table's lock, so no logged message follows a pending
-/// message of its aggregate. Reads the whole table.
+/// Every logged message that the position has not passed becomes pending. One transaction under the
+/// table's lock, so no logged message follows a pending message of its aggregate. Reads the whole
+/// table.
 async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let mut changes = vec![default_of_status(names, 0)];
@@ -393,8 +388,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>)
     change_table(db, messages, &changes).await
 }
 
-/// Fails if another call has set up a log since the check. Runs under the table's lock, which every
-/// set-up takes.
+/// Fails if another call has set up a log since the check. Every set-up takes the table's lock.
 fn none_is_on(names: &Names) -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
@@ -413,8 +407,7 @@ async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(
     }
 }
 
-/// Drops the slot, unless it belongs to another program or database. Waits until the reader has
-/// ended. The reader detects the end when it stores its position, or at once if its session may be
+/// Waits until the reader has ended: when it stores its position, or at once if its session may be
 /// terminated.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
@@ -443,8 +436,8 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
     }
 }
 
-/// Passed messages are marked as published, for purge and replay of the store. Page by page, by the
-/// primary key. Messages recorded meanwhile are excluded, in case the log is set up again.
+/// Passed messages are marked as published, for purge and replay of the store. Messages recorded
+/// meanwhile are excluded, in case the log is set up again.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(
@@ -478,7 +471,6 @@ mod tests {
 
     use super::*;
 
-    /// An outage is retried, a wrong set-up is not.
     #[tokio::test]
     async fn an_outage_while_a_log_is_looked_at_is_no_wrong_set_up() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

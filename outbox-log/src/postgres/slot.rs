@@ -21,7 +21,7 @@ pub(crate) struct Slot {
     is_of_this_database: bool,
 }
 
-/// The context if [`Slot::find`] fails: an outage, not a wrong set-up.
+/// An outage, not a wrong set-up.
 pub(crate) const NOT_FOUND_OUT: &str = "the slot could not be looked up";
 
 impl Slot {
@@ -50,7 +50,7 @@ impl Slot {
         row.and_then(|row| row.map(read).transpose())
     }
 
-    /// The server has invalidated the slot: it retained too much or was idle too long.
+    /// Retained too much, or idle too long.
     pub(crate) fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
@@ -77,7 +77,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         .await?
         .parse()
         .unwrap_or_default();
-    // From version 17 on, the slot is synchronized to a standby server for failover.
+    // From version 17 on, the slot is synchronized to a standby server.
     let failover = if version >= 170_000 {
         ", false, false, true"
     } else {
@@ -87,8 +87,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         "SELECT (lsn - '0/0')::bigint AS position FROM pg_catalog.pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
         names.slot
     );
-    // A transaction, so that the time limit ends with it. It must not have written before the slot
-    // is created.
+    // The time limit ends with the transaction, which must not have written before.
     let tx = table::begin(db)
         .await
         .map_err(failed("the replication slot could not be made"))?;

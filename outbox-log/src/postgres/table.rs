@@ -18,11 +18,10 @@ use uuid::Uuid;
 use super::failure::trouble;
 use super::sql::{LOGGED, Names, statement};
 
-/// Maximum clock difference between the writers, which create the ids, and the database.
+/// Maximum clock difference between writers, which create the ids, and the database.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes a marker into the WAL, so that a reading reaches its position without other writes.
-/// Commits on its own: a crash leaves nothing.
 pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreError> {
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
     let row = write(db, statement(sql, [])).await;
@@ -30,10 +29,9 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
         .map_err(trouble("the end of the log could not be asked for"))
 }
 
-/// One statement, so its answers are consistent. Reads blocks by their keys, messages by their ids,
-/// and the index of pending messages, at most [`PENDING_MAX`] plus one. The ids are a subselect:
-/// with missing statistics, PostgreSQL may scan the table, and would evaluate a list of thousands
-/// for each row.
+/// One statement, so its answers are consistent. Reads at most [`PENDING_MAX`] plus one pending
+/// messages. The ids are a subselect: with missing statistics, PostgreSQL may scan the table, and
+/// would evaluate a list of thousands for each row.
 pub(crate) async fn look(
     db: &DatabaseConnection,
     names: &Names,
@@ -103,8 +101,8 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
 /// A READ COMMITTED transaction, independent of the default of role or database: each statement
 /// sees earlier commits, also after a lock wait.
 ///
-/// Begins in its own task, even if the caller is dropped: sqlx 0.9.0 would return the connection to
-/// its pool inside the open transaction, and the next user would keep its locks without limit.
+/// Begins in its own task: if the caller is dropped, sqlx 0.9.0 would return the connection to its
+/// pool inside the open transaction.
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     let db = db.clone();
     let begun = tokio::spawn(async move {
@@ -116,9 +114,8 @@ pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction
         .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
-/// Runs one statement in its own transaction and returns its rows. On a connection with an open
-/// transaction of the service, a plain statement would be committed with that transaction, or
-/// never.
+/// Runs one statement in its own transaction. On a connection with an open transaction of the
+/// service, a plain statement would be committed with that transaction, or never.
 pub(crate) async fn write_all(
     db: &DatabaseConnection,
     statement: Statement,
@@ -137,24 +134,23 @@ pub(crate) async fn write(
     Ok(rows.into_iter().next())
 }
 
-/// A condition on a row of `outbox_log`: its position and transaction ids belong to this server.
+/// A condition on a row of `outbox_log`.
 pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
 
-/// Transaction ids have 32 bits.
 const AGE_MAX: i32 = i32::MAX;
 
-/// The end of the WAL, after every commit visible to the statement.
+/// After every commit visible to the statement.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
 /// Stores up to where messages are adopted, then locks the rows that are still logged. Idempotent.
 /// Both halves of the second statement see one snapshot.
 ///
-/// Messages passed by the stored position are decided and stay unchanged: a late adoption comes
-/// from a replaced reader or a cancelled call. Only a position of this server is comparable.
+/// Messages passed by the stored position stay unchanged: a late adoption comes from a replaced
+/// reader or a cancelled call. Only a position of this server is comparable.
 ///
-/// Adopted messages were read from the log before, so they precede the stored end. The end has its
-/// own transaction: an adoption that waits for a row must not block the reading's checkpoint. A
-/// crash in between only makes a reading check more messages.
+/// Adopted messages precede the stored end, which has its own transaction: an adoption that waits
+/// for a row must not block the reading's checkpoint. A crash in between only makes a reading check
+/// more messages.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
@@ -205,11 +201,9 @@ fn has_ended(transaction: u64, ended: u64) -> bool {
     behind != 0 && behind < 1 << 31
 }
 
-/// An id without a time between 2024 and tomorrow comes from another program. If one exists, all
-/// ids are read.
-///
-/// Reads a page of ids in their order, roughly by time. Deletes logged rows that are old enough and
-/// passed by the position.
+/// Reads a page of ids, roughly by time, and deletes logged rows that are old enough and passed by
+/// the position. If an id without a time between 2024 and tomorrow exists, it comes from another
+/// program, and all ids are read.
 pub(crate) async fn purge(
     db: &DatabaseConnection,
     names: &Names,
@@ -254,10 +248,9 @@ pub(crate) async fn purge(
         .map_err(trouble("logged messages could not be purged"))
 }
 
-/// Whether the stored position has passed the transaction that wrote a row. Transaction ids are
-/// compared by age, because they wrap after four billion. A row or position more than two billion
-/// transactions old counts as not passed. Without a `passed_xid`, or on another server, no row is
-/// passed.
+/// Whether the stored position has passed the transaction that wrote a row. Transaction ids wrap
+/// after four billion, so they are compared by age; more than two billion transactions count as not
+/// passed. Without a `passed_xid`, or on another server, no row is passed.
 pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     let (log, slot) = (&names.log, &names.slot);
     format!(
@@ -266,8 +259,8 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     )
 }
 
-/// As [`is_passed`], for an active log: replay and reconcile then accept the row. `outbox-sea-orm`
-/// has the same condition, for a log of any name.
+/// Replay and reconcile then accept the row. `outbox-sea-orm` has the same condition, for a log of
+/// any name.
 pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
     format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")

@@ -7,8 +7,8 @@
 //! - A message published at the first attempt causes no write. The table is not queried while it
 //!   holds no exceptions.
 //! - The reading ends only after the relay has released all partitions, so nothing is in flight.
-//! - A crash at any await leaves messages that are logged and read again, or pending and published
-//!   by the table relay.
+//! - A crash leaves messages that are logged and read again, or pending and published by the table
+//!   relay.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ const AGREEING: Duration = Duration::from_millis(50);
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 const CATCH_UP: Duration = Duration::from_secs(10);
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
-/// Bound on undecided messages of one aggregate in flight. The table takes longer lanes.
+/// Undecided messages of one aggregate in flight. The table takes longer lanes.
 const PER_AGGREGATE: usize = 256;
 
 pub(super) struct Undecided<L: MessageLog> {
@@ -97,8 +97,8 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// Messages ready to publish, and whether all undecided messages are in flight. `None`: the
-    /// table must be processed first.
+    /// Returns also whether all undecided messages are in flight; `None` while the table must be
+    /// processed first.
     async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
@@ -117,7 +117,7 @@ impl<L: MessageLog> Undecided<L> {
         )))
     }
 
-    /// Queries the table if it may affect these messages. Removes adopted messages from the window.
+    /// Queries the table if it may affect these messages.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
         let doubtful: Vec<Logged> = candidates
             .iter()
@@ -153,8 +153,8 @@ impl<L: MessageLog> Undecided<L> {
     /// Messages to publish now, and messages for the table to adopt.
     ///
     /// The table adopts a message only after all earlier messages of its aggregate are decided.
-    /// Otherwise, after a crash, the log would return an earlier message, and the table relay would
-    /// not wait for it.
+    /// Otherwise, after a crash, the log would return an earlier message after the table relay has
+    /// published a later one.
     fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
@@ -241,8 +241,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so each relay is alone. While this relay offers the log to others,
-    /// the engine sees a healthy peer and hands everything over.
+    /// The log is not shared, so each relay is alone. While it offers the log, the engine sees a
+    /// healthy peer and hands everything over.
     async fn announce(
         &self,
         _: OwnerId,
@@ -272,8 +272,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Vec::new())
     }
 
-    /// The reading relay has all partitions, other relays have none. The epoch is the number of the
-    /// reading.
+    /// The reading relay has all partitions. The epoch is the number of the reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if lock(&self.offer).is_away() || !self.source.agrees_within(AGREEING).await {
             return Ok(Vec::new());
@@ -327,8 +326,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
-    /// Waits a while for news, so that a message is handed out as soon as it is read. A drain waits
-    /// for messages committed before it.
+    /// Waits a while for news. A drain waits for messages committed before it.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let nothing_yet = || Fetched {
             more: true,
@@ -339,8 +337,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
-                // The result would follow messages that are being adopted. The next fetch begins
-                // after the adoption.
+                // The result would follow messages that are being adopted.
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {
@@ -355,8 +352,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
             let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
-                // The table holds too many pending messages. They are published first, and not by a
-                // drain of the log.
+                // A drain of the log does not publish pending messages.
                 if !self.follows {
                     return Err(StoreError::Database {
                         context: "the log cannot be drained",
@@ -367,7 +363,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                // The relay waits for news in its next fetch. A poll would be late.
+                // The next fetch waits for news. A poll would be late.
                 return Ok(Fetched {
                     more: true,
                     ..fetched
@@ -400,7 +396,6 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         }
     }
 
-    /// Waiting messages belong to the table.
     async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         Ok(Fetched::default())
     }

@@ -1,10 +1,8 @@
-//! The log relay: publishes messages from the transaction log of the database instead of scanning
-//! the table.
+//! The log relay: publishes messages from the transaction log of the database.
 //!
 //! [`LogRelay`] runs two relays with one publisher, joined by a [`SecondSource`]. The table relay
-//! works as a polling relay. The relay of the log publishes messages of a [`MessageLog`] with the
-//! same order, window and breaker. If the first attempt fails, the table relay takes over the
-//! message.
+//! works as a polling relay. The relay of the log publishes messages of a [`MessageLog`]; if the
+//! first attempt fails, the table relay takes over the message.
 //!
 //! # Ownership of a message
 //!
@@ -27,11 +25,10 @@
 //!   letter that halted nothing.
 //! * **No write per published message.** The position is stored once a second.
 //! * **After a crash** the messages after the stored position are published again, with the same
-//!   ids. Adopted messages belong to the table.
-//! * **One reader.** The database allows one reader of the log at a time. Other relays stand by,
-//!   and one takes over when the reader ends. A replaced reader publishes at most copies in the
-//!   same order, and adopts only messages that are still logged. When the reader detects that its
-//!   reading has ended, it stops publishing.
+//!   ids.
+//! * **One reader.** The database allows one reader of the log at a time. A standby relay takes
+//!   over when the reader ends. A replaced reader publishes at most copies in the same order, and
+//!   adopts only messages that are still logged.
 //! * **A reader that cannot publish** for one lease time leaves the log for five seconds to standby
 //!   relays. If no relay takes the log, the reader resumes. The interval between such offers grows
 //!   to ten minutes.
@@ -66,8 +63,7 @@ pub use config::LogConfig;
 pub use health::{LogHealthCheck, LogStatus};
 
 /// Publishes the messages of an outbox from the database's log, and adopted messages from its
-/// table. See [`relay`](crate::relay). Any number of log relays and polling relays may run; polling
-/// relays process the table.
+/// table. See [`relay`](crate::relay). Any number of log relays and polling relays may run.
 pub struct LogRelay<S, L: MessageLog, P> {
     table: Relay<S, Arc<P>>,
     publisher: Arc<P>,
@@ -100,8 +96,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
 
     /// Replaces the configuration of both relays.
     ///
-    /// With [`Retention::Delete`], messages published from the log are kept for an hour, because
-    /// deleting each message would be a write per message.
+    /// With [`Retention::Delete`], messages published from the log are kept for an hour: deleting
+    /// each message would be a write per message.
     #[must_use]
     pub fn with_config(mut self, config: RelayConfig) -> Self {
         self.health = HealthCheck::of(&config);
@@ -154,7 +150,6 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         self.log_config.check()?;
         telemetry::describe();
         let relay = self.relay(true);
-        // If one relay ends with an error, the other must not hide it.
         let stop = shutdown.child_token();
         let table = async {
             let ended = self.table.run(stop.clone()).await;
@@ -170,8 +165,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         Ok(table?.and(log?))
     }
 
-    /// As [`Relay::drain`]: publishes all due messages. While another relay reads the log, only
-    /// pending messages of the table.
+    /// As [`Relay::drain`]. While another relay reads the log, only pending messages of the table
+    /// are published.
     ///
     /// # Errors
     ///
@@ -179,7 +174,6 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.log_config.check()?;
         telemetry::describe();
-        // First pending messages, then the log, then adopted messages.
         let first = self.table.drain().await;
         if has_ended_early(&first) {
             return first;
@@ -210,8 +204,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 }
 
-/// Whether a drain ended before all messages were published. A refused verdict is an error, and
-/// does not end a drain.
+/// A refused verdict is an error, and does not end a drain.
 fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
     !matches!(
         drained,

@@ -1,9 +1,8 @@
 //! When a relay that cannot publish offers the log to other relays.
 //!
-//! The database reports only whether a log is read, so a reader does not know about standby relays.
-//! It therefore offers the log: it ends its reading and stays away long enough for standby relays
-//! to detect it. If no relay takes the log, the reader resumes, and the next offer comes later.
-//! Pure except for the clock; no I/O.
+//! The database reports only whether a log is read, not standby relays. So the reader ends its
+//! reading and stays away long enough for standby relays to detect it. If no relay takes the log,
+//! the reader resumes, and the next offer comes later. No I/O.
 //!
 //! Invariants: only a relay that was ailing, and has not published since, stays away, at most for
 //! [`AWAY`] or a lease. It resumes only after [`AWAY`], even to try publishing.
@@ -13,7 +12,7 @@ use std::time::Duration;
 use outbox_core::Fitness;
 use tokio::time::Instant;
 
-/// How long the reader stays away. Standby relays check each second.
+/// Standby relays check each second.
 const AWAY: Duration = Duration::from_secs(5);
 const OFFER_MAX: Duration = Duration::from_secs(600);
 
@@ -29,8 +28,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Records the relay's fitness. Returns true if the log is now for other relays. `patience`:
-    /// how long other relays wait for a dead relay.
+    /// Returns true if the log is now for other relays. `patience`: how long other relays wait for
+    /// a dead relay.
     pub(super) fn announced(&mut self, fitness: Fitness, reads: bool, patience: Duration) -> bool {
         if fitness != Fitness::Ailing {
             let offers = match fitness {
@@ -71,8 +70,8 @@ impl Offer {
         self.offers = self.offers.saturating_add(1);
     }
 
-    /// Another relay reads. While this relay is ailing, it checks again only after a while, so that
-    /// healthy relays take the log first.
+    /// While this relay is ailing, it checks again only after a while, so that healthy relays take
+    /// the log first.
     pub(super) fn taken(&mut self) {
         if self.is_ailing {
             self.looks_at = Some(Instant::now() + self.patience);
@@ -114,7 +113,6 @@ mod tests {
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE), "at once again");
     }
 
-    /// One failed trial must not reset the pauses.
     #[tokio::test(start_paused = true)]
     async fn a_trial_waits_for_the_end_of_the_offer_and_does_not_end_the_pauses() {
         let mut offer = Offer::default();

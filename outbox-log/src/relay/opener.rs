@@ -1,8 +1,8 @@
-//! Opens the log. The opening continues if its caller is dropped, and the next caller gets the
-//! result, because a relay waits only a moment for its leases.
+//! Opens the log. The opening continues if its caller is dropped, because a relay waits only a
+//! moment for its leases; the next caller gets the result.
 //!
-//! Invariant: an unclaimed reader blocks other relays no longer than a lease. Its relay may hang in
-//! a database call and not return.
+//! Invariant: an unclaimed reader blocks other relays no longer than a lease: its relay may hang in
+//! a database call.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -40,7 +40,7 @@ impl<R: Send + 'static> Opening<R> {
         }
     }
 
-    /// The result of the current opening, or of a new one. Exactly one caller gets it. Cancel-safe.
+    /// Exactly one caller gets the result. Cancel-safe.
     pub(super) async fn opened<F>(&self, kept_for: Duration, open: impl FnOnce() -> F) -> Opened<R>
     where
         F: Future<Output = Opened<R>> + Send + 'static,

@@ -1,9 +1,8 @@
 //! Reads the log in its own task, and stores the position.
 //!
-//! The task reads and stores while the relay publishes or waits for a broker. Invariants: there is
-//! at most one reading; window and exceptions belong to it and start empty. A position is stored
-//! before the log receives it, so a log ahead of the stored position is another log. Dropping
-//! [`Readings`] ends the task.
+//! Invariants: there is at most one reading; window and exceptions belong to it and start empty. A
+//! position is stored before the log receives it, so a log ahead of the stored position is another
+//! log. Dropping [`Readings`] ends the task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +21,7 @@ use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
-/// Interval of storing the position while it moves without messages: storing writes WAL too.
+/// While the position moves without messages: storing writes WAL too.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
@@ -35,7 +34,7 @@ pub(super) struct Readings<L: MessageLog> {
     source: SecondSource,
     state: Mutex<Option<Reading>>,
     opening: Opening<L::Reader>,
-    /// The number of the last reading. Locked while a reading is opened.
+    /// Locked while a reading is opened.
     last: tokio::sync::Mutex<i64>,
 }
 
@@ -81,8 +80,7 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// Begins a reading unless there is one, and returns its number. Returns `None` if another
-    /// relay reads.
+    /// Begins a reading unless there is one, and returns its number; `None` if another relay reads.
     ///
     /// Cancel-safe: a reader being opened is kept for the next call, for up to the lease time.
     pub(super) async fn open(&self, lease_ttl: Duration) -> Result<Option<i64>, StoreError> {
@@ -188,8 +186,8 @@ impl<L: MessageLog> Running<L> {
         loop {
             let room = self.shared.room_left();
             tokio::select! {
-                // Biased, so that a simulation can repeat it. The checkpoint comes first: a busy
-                // log must not delay it.
+                // Biased, so that a simulation can repeat it. A busy log must not delay the
+                // checkpoint.
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {
@@ -227,8 +225,7 @@ impl<L: MessageLog> Running<L> {
         ended
     }
 
-    /// Stores the position if it has moved. A crash between storing and confirming only makes the
-    /// log retain more.
+    /// A crash between storing and confirming only makes the log retain more.
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
@@ -243,7 +240,7 @@ impl<L: MessageLog> Running<L> {
     }
 
     /// The log must not fill the database's disk: while it retains too much, the table adopts read
-    /// messages, and the log is released.
+    /// messages.
     async fn watch_retained(&mut self) -> Result<(), StoreError> {
         if Instant::now() < self.retained_at {
             return Ok(());
@@ -277,7 +274,6 @@ impl<L: MessageLog> Running<L> {
     }
 }
 
-/// A reading must not wait without limit for a silent connection.
 async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Result<R, StoreError> {
     within(
         CALL_MAX,

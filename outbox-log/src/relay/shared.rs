@@ -1,4 +1,4 @@
-//! State shared by the relay of the log and its reading: the window, and adoptions by the table.
+//! State shared by the relay of the log and its reading.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,7 @@ const SEEN_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceptions {
     pub(super) any: bool,
-    /// Increased when an adoption begins and when it ends: an earlier table query does not include
-    /// it.
+    /// Increased when an adoption begins and when it ends: an earlier table query lacks it.
     pub(super) adoptions: u64,
 }
 
@@ -41,7 +40,7 @@ impl Exceptions {
         self.adoptions += 1;
     }
 
-    /// The result of a query that began after this many adoptions.
+    /// `adoptions`: the counter when the query began.
     pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
         self.any = any || self.adoptions != adoptions;
     }
@@ -89,7 +88,6 @@ impl Shared {
         let status = *lock(&self.status);
         LogStatus {
             decided,
-            // The next reading receives the undecided messages of an earlier one again.
             undecided: if status.reads { undecided } else { 0 },
             ..status
         }
@@ -103,7 +101,6 @@ impl Shared {
         self.room.notify_one();
     }
 
-    /// Something left the window: there is room for more, and following messages may be handed out.
     pub(super) fn changed(&self) {
         self.room.notify_one();
         self.news.notify_waiters();
@@ -129,9 +126,8 @@ impl Shared {
         lock(&self.status).waits_for_table = waits;
     }
 
-    /// Lets the table adopt these messages and earlier messages of their aggregates. A crash before
-    /// the answer leaves messages without a known owner; they are read again, and the table is
-    /// queried.
+    /// Lets the table adopt these messages and earlier messages of their aggregates. After a crash
+    /// before the answer, they are read again, and the table is queried.
     pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
         let messages = self.window().doubt_with_earlier(ids);
         for messages in messages.chunks(ADOPTED_MAX) {
@@ -140,7 +136,6 @@ impl Shared {
             self.exceptions(Exceptions::adopts);
             adopted?;
         }
-        // The table relay may be asleep.
         wake::notify_remote();
         Ok(())
     }
@@ -188,15 +183,14 @@ impl Shared {
                 }
             }
         }
-        // The end of a transaction larger than the window is read only after its first messages are
-        // decided.
+        // A transaction larger than the window ends only after its first messages are decided.
         if is_whole || self.room_left().is_none() {
             self.news.notify_waiters();
         }
     }
 }
 
-/// Ignores poisoning: the state is complete even if a thread panicked with the lock.
+/// The state is complete even if a thread panicked with the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

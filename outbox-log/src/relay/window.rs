@@ -1,7 +1,7 @@
 //! The undecided messages read from the log, and the resulting position.
 //!
 //! Invariant: [`Window::decided`] never passes a transaction with an undecided message or without
-//! its end. Pure: no clock, no I/O.
+//! its end. No clock, no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use outbox_core::log::{Logged, LoggedMessage, Position};
 use outbox_core::{Aggregate, MessageId};
 
-/// A map with a fast hash. Keys are chosen by the service, not by attackers.
+/// Keys are chosen by the service, not by attackers.
 pub(super) type QuickMap<K, V> = HashMap<K, V, RandomState>;
 pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 
@@ -24,18 +24,18 @@ pub(super) struct Window {
     first_message: u64,
     numbers: QuickMap<MessageId, u64>,
     bytes: usize,
-    /// Transactions not passed yet, in log order. The last one may have no end yet.
+    /// Not passed yet, in log order. The last one may have no end yet.
     transactions: VecDeque<Transaction>,
     first_transaction: u64,
     read_to: Position,
     decided: Position,
-    /// As `decided`, without transactions that hold no messages.
+    /// Without transactions that hold no messages.
     decided_messages: Position,
-    /// A message read before this position may have been adopted in an earlier reading.
+    /// A message before this position may have been adopted in an earlier reading.
     doubted_to: Position,
-    /// Messages published since the last checkpoint, and since the one before. They are read again
-    /// after an interruption. Identified by message id: after a database failover, row ids may be
-    /// reused. Adopted messages are excluded: a failover may have lost the adoption.
+    /// Messages published since the last checkpoint, and since the one before: they are read again
+    /// after an interruption. Message ids, because row ids may be reused after a database failover.
+    /// A failover may lose an adoption, so adopted messages are not in the list.
     published: [Vec<MessageId>; 2],
     known: Known,
 }
@@ -52,7 +52,7 @@ struct Known {
 pub(super) struct Held {
     pub(super) message: LoggedMessage,
     transaction: u64,
-    /// The table may have adopted it.
+    /// The table may have adopted the message.
     pub(super) is_doubtful: bool,
 }
 
@@ -64,8 +64,8 @@ struct Transaction {
 }
 
 impl Window {
-    /// Clears the window. A new reading begins after the stored position; before `adopted_to` it
-    /// may meet adopted messages.
+    /// A new reading begins after the stored position; before `adopted_to` it may meet adopted
+    /// messages.
     pub(super) fn begin(&mut self, adopted_to: Position) {
         let mut known = mem::take(&mut self.known);
         known.ids.extend(self.published.iter().flatten());
@@ -100,7 +100,7 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.has_messages = true;
         }
-        // A copy of a row with the same id: the first row decides both.
+        // A second row with the same id: the first row decides both.
         if self.numbers.contains_key(&message.id) {
             return;
         }
@@ -133,7 +133,7 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.end = Some(end);
         }
-        // An earlier reading may have published messages of one transaction whose end was not read.
+        // An earlier reading may have published messages of a transaction without reading its end.
         if is_open && end > self.known.to {
             self.known.ids = QuickSet::default();
         }
@@ -192,7 +192,7 @@ impl Window {
     }
 
     /// Starts an adoption of these messages and of earlier messages in their aggregates: until it
-    /// ends, their owner is unknown. Returns them in log order.
+    /// ends, their owner is unknown. In log order.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
         let mut last: HashMap<Aggregate, u64> = HashMap::new();
@@ -222,8 +222,7 @@ impl Window {
         self.undecided().map(|held| held.message.id).collect()
     }
 
-    /// Applies the table's answer: which messages are still logged, and which are not visible yet.
-    /// All others belong to the table, so they are decided.
+    /// Messages that are neither logged nor invisible yet belong to the table, so they are decided.
     pub(super) fn told(
         &mut self,
         asked: &[Logged],
@@ -245,8 +244,7 @@ impl Window {
         }
     }
 
-    /// Whether messages after the stored position are decided, including messages decided during
-    /// the last store.
+    /// Includes messages decided during the last store.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }

@@ -1,4 +1,4 @@
-//! The guarantees of every log, on a real PostgreSQL. Each test has its own schema, slot and
+//! The conformance suite of logs, on a real PostgreSQL. Each test has its own schema, slot and
 //! publication.
 
 use std::sync::Mutex;
@@ -21,7 +21,6 @@ outbox_testing::log_conformance!(
     Fixture::open().await
 );
 
-/// With the documented permissions only: any further request is denied, and fails.
 mod under_the_printed_rights {
     outbox_testing::log_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,7 +30,6 @@ mod under_the_printed_rights {
 
 struct Fixture {
     place: Place,
-    /// The connection of the recording service.
     writer: DatabaseConnection,
     store: SqlStore,
     log: PostgresLog,
@@ -50,8 +48,8 @@ impl Fixture {
         })
     }
 
-    /// With separate logins for recording and for reading the log. The reader is also an operator
-    /// with the permissions of a viewer, because the suites skip messages.
+    /// Separate logins record and read the log. The reader has the permissions of a viewer too,
+    /// because the suites skip messages.
     async fn under_the_printed_rights() -> Option<Self> {
         let place = Place::open().await?;
         let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;
@@ -77,7 +75,6 @@ impl Fixture {
         Ok(tx)
     }
 
-    /// Drops the slot once no relay reads it.
     async fn drop_slot(&self) {
         let drop_slot = format!(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
@@ -90,7 +87,7 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// Server-wide objects must not stay after any result: slots are few.
+    /// Server-wide objects must not stay: slots are few.
     fn drop(&mut self) {
         self.unseen.lock().unwrap().take();
         let (db, name) = (self.place.db.clone(), self.place.name.clone());
@@ -187,7 +184,6 @@ impl LogFixture for Fixture {
 
     async fn interrupt(&self) {
         self.place.end_session().await;
-        // The server releases the slot when the session has ended.
         let active = format!(
             "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
             self.place.name
@@ -205,7 +201,7 @@ impl LogFixture for Fixture {
     /// An open transaction simulates a commit that waits for a standby server: both are invisible
     /// to other sessions.
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
-        // Not by the writer, who may not read recorded rows.
+        // The writer may not read recorded rows.
         let tx = Self::record_over(&self.place.db, events).await.unwrap();
         let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296::numeric)::int8 AS transaction \
                    FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";

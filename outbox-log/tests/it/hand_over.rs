@@ -59,7 +59,6 @@ async fn hand_over(place: Place) {
                 stop.cancel();
             };
             let (ended, ()) = tokio::join!(relay.run(stop.clone()), turn);
-            // After its log is dropped, a relay continues with the table.
             ended.unwrap();
         }
         stop_writers.cancel();
@@ -77,8 +76,7 @@ async fn hand_over(place: Place) {
     place.close_balanced().await;
 }
 
-/// The old relay was stopped long before. Half of the messages are pending in the table, the
-/// others, of the same aggregates, are logged.
+/// Half of the messages are pending in the table, the others, of the same aggregates, are logged.
 async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {
@@ -144,7 +142,6 @@ async fn a_second_relay_stands_by_and_takes_over(place: &Place) {
     place.assert_balanced();
 }
 
-/// The relay opens the log again as soon as it is on, but not before the writers use it.
 async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back(place: &Place) {
     let stop_writers = CancellationToken::new();
     let write = async |n: u32| {

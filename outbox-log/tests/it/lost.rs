@@ -32,13 +32,12 @@ async fn a_session_that_breaks_again_and_again_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// Messages that the slot has not returned are published from the table.
 async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(place: &Place) {
     let drop_slot = format!(
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
-    // Fails while the slot is in use, and drops nothing before the relay has recreated it.
+    // Fails while the slot is in use.
     let is_dropped = async || {
         place.end_session().await;
         let dropped = place.db.execute_unprepared(&drop_slot).await;
@@ -59,8 +58,8 @@ async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(plac
     place.assert_balanced();
 }
 
-/// As after restoring an old backup next to a live slot, or with a second reader of the slot: the
-/// server would not return the missing messages.
+/// As after restoring an old backup next to a live slot: the server would not return the missing
+/// messages.
 async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
@@ -68,7 +67,6 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
         "SELECT count(*) FROM pg_replication_slot_advance('{}_log', pg_current_wal_lsn())",
         place.name
     );
-    // The server releases the slot a moment after its reader has ended.
     while place.log().status().await.unwrap().is_read {
         sleep(10).await;
     }
@@ -78,7 +76,6 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.assert_balanced();
 }
 
-/// The relay ends at any moment, as by SIGKILL.
 async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
     for round in 0..12 {
         place.write(0..10, 3).await;
@@ -92,8 +89,7 @@ async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// A deployment that runs the set-up at each start must not hide messages that the lost slot had
-/// not returned.
+/// Some deployments run the set-up at each start.
 async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
@@ -149,8 +145,7 @@ async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for
     place.assert_balanced();
 }
 
-/// As after restoring a base backup as another system: its slots look the same but belong to other
-/// data.
+/// As after restoring a base backup as another system: its slots look the same.
 async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;
@@ -196,8 +191,8 @@ impl Place {
     }
 }
 
-/// Nothing can be read until an operator acts. The relay reports it, and loses nothing. A slot does
-/// not see a recreated publication: the server fails at each earlier message.
+/// A slot does not see a recreated publication: the server fails at each earlier message until an
+/// operator acts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publication_without_the_table_is_reported_and_loses_nothing() {
     for is_dropped in [false, true] {
@@ -252,7 +247,7 @@ async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing(place: &
     place.assert_balanced();
 }
 
-/// A writer may insert rows of any size. The log's client allocates no memory for them.
+/// The log's client allocates no memory for such rows.
 async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place

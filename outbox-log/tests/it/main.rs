@@ -1,12 +1,11 @@
-//! The log relay in memory, and the log of a real PostgreSQL, with a schema, slot and publication
-//! per test.
+//! The log relay in memory, and the log of a real PostgreSQL.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test says with it what it does not expect to fail"
 )]
 
-/// Tests over separate outboxes, with or without a log. The outbox is removed at the end.
+/// Each test has a separate outbox, which is removed at the end.
 macro_rules! with_a_place {
     ($module:ident, $open:ident, $($test:ident,)+) => {
         mod $module {

@@ -1,4 +1,4 @@
-//! The guarantees of the log with unusual database settings.
+//! The log with unusual database settings.
 
 use std::path::Path;
 
@@ -6,7 +6,6 @@ use outbox_test_servers::{Rerun, Server};
 use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
-/// For all sessions: relays, replication, writers and the test itself.
 const SETTINGS: [&str; 15] = [
     "standard_conforming_strings = off",
     "escape_string_warning = off",

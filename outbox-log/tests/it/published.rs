@@ -1,5 +1,4 @@
-//! Messages published from the log stay available to replay and reconcile, although publishing
-//! writes nothing.
+//! Messages published from the log stay available to replay and reconcile.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -37,7 +36,6 @@ async fn passed(place: &Place, store: &SqlStore) -> Span {
             place.write(0..3, 2).await;
             span.until = OffsetDateTime::now_utc();
             let wait = async {
-                // The position passes a message with a later one.
                 while ids(store, span).await.len() < 6 {
                     place.write(3..4, 1).await;
                     sleep(50).await;
@@ -55,7 +53,6 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
     let Some(place) = Place::open().await else { return };
     let store = SqlStore::new(place.db.clone());
     let span = passed(&place, &store).await;
-    // No relay reads these.
     place.write(4..6, 1).await;
     let lost: Vec<MessageId> = ids(&store, span).await.into_iter().take(4).collect();
     place.broker.forget(&lost);
@@ -84,7 +81,6 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
     assert!(left_out >= 2, "{left_out}");
     assert_eq!(i64::try_from(left_out + done.compared).unwrap(), logged);
     let on_stream = place.broker.messages().len();
-    // It publishes only the two unread messages.
     place.run(place.published()).await;
     assert_eq!(place.broker.messages().len(), on_stream + 2);
     place.close().await;
@@ -116,8 +112,7 @@ async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed
     place.close().await;
 }
 
-/// A log of another server, or an inactive log, proves nothing about transactions of this server.
-/// Neither does a future transaction.
+/// A log of another server, an inactive log, or a future transaction proves nothing.
 async fn a_position_of_another_server_makes_nothing_published(place: &Place) {
     let store = SqlStore::new(place.db.clone());
     let span = passed(place, &store).await;
@@ -158,7 +153,6 @@ async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
                 reader.confirm(position).await.unwrap();
                 reader.close().await;
             }
-            // The server may still be ending the session of the closed reader.
             _ => {
                 eventually("a reader of the log", async || {
                     reader = log.open().await.unwrap();

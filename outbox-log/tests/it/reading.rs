@@ -66,7 +66,6 @@ async fn a_large_transaction_arrives_whole_and_in_order(place: &Place) {
     place.assert_balanced();
 }
 
-/// Six windows of messages in one transaction. Two hundred thousand take half a minute.
 async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole(place: &Place) {
     let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
     let mut first = Events::new();
@@ -126,7 +125,6 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place)
             while place.rows(1).await < 3 {
                 sleep(10).await;
             }
-            // The block ends after the last message behind it.
             let (log, of_three) = (place.log(), [probe::aggregate("3")]);
             let request = LookRequest {
                 aggregates: &of_three,
@@ -161,7 +159,6 @@ async fn ten_thousand_delayed_messages_do_not_hold_up_the_others(place: &Place) 
                 place.write(0..20, 5).await;
             }
             place.published().await;
-            // The table may not have adopted the last delayed messages yet.
             let adopted = async {
                 while place.rows(LOGGED).await > 1_000 {
                     sleep(10).await;

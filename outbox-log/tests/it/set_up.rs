@@ -86,8 +86,7 @@ async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &
     assert_eq!(place.number(dated).await, 0);
 }
 
-/// Earlier versions created a publication with a filter. Any other filter or a column list would
-/// hide messages or columns from the reader.
+/// Any other filter or a column list would hide messages or columns from the reader.
 async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused(place: &Place) {
     let publication = format!("{}_log", place.name);
     for (of_table, is_right) in [
@@ -113,8 +112,6 @@ async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_ar
     place.log().drop().await.unwrap();
 }
 
-/// The publication has all inserts. A row recorded as pending during an active log is published
-/// once, by the table relay.
 async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: &Place) {
     // A reader that loses its lease on a busy machine releases the log.
     let relay = place.relay().with_config(RelayConfig::default());
@@ -127,7 +124,6 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: 
             .await;
         place.write(0..3, 2).await;
         place.published().await;
-        // The reader would publish new messages before the pending ones.
         let refused = place.log().init().await.unwrap_err().to_string();
         assert!(refused.contains("stop the log relays"), "{refused}");
         shutdown.cancel();
@@ -157,7 +153,6 @@ async fn a_polling_relay_beside_a_log_is_told_at_its_start(place: &Place) {
     assert!(!is_told().await);
 }
 
-/// Without a reader, recorded messages are counted, with their age, until they belong to the table.
 async fn messages_that_nobody_has_read_are_counted(place: &Place) {
     let log = place.log();
     init(&log).await;
@@ -240,12 +235,10 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy(place: &Place) {
     );
     place.execute(&format!("ALTER ROLE {user} REPLICATION")).await;
     init(&log).await;
-    // No permission on any table is needed.
     assert!(log.open().await.unwrap().is_some());
 }
 
-/// PostgreSQL prepares a password before it stores its hash, and so does the pool: a soft hyphen is
-/// dropped.
+/// PostgreSQL and the pool prepare a password: a soft hyphen is dropped.
 async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) {
     let user = format!("{}_user", place.name);
     place
@@ -270,8 +263,7 @@ async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) 
     place.execute(&format!("DROP ROLE {user}")).await;
 }
 
-/// A relay detects that its log is gone when it stores its position, and stores none while nothing
-/// is published.
+/// A relay detects that its log is gone when it stores its position.
 async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
     let log = place.log();
     let reader = log.open().await.unwrap();
@@ -299,7 +291,6 @@ async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_dow
     second.drop().await.unwrap();
 }
 
-/// The slot begins when open transactions have ended. The error names the blocking session.
 async fn a_writer_that_is_slow_only_delays_the_set_up(place: &Place) {
     let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
     let tx = writer.begin().await.unwrap();
@@ -356,7 +347,6 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place)
     place.drop_slot().await;
 }
 
-/// The pool and the replication connection find the same password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passwords_of_the_environment_and_of_the_file_are_those_of_the_pool() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {

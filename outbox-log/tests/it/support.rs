@@ -1,5 +1,4 @@
-//! A separate outbox per test on a server with logical replication, a writer with its own list, and
-//! a checker.
+//! A separate outbox per test, a writer with its own list, and a checker.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
@@ -25,12 +24,11 @@ pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) db: DatabaseConnection,
     pub(crate) broker: MemoryBroker,
-    /// Committed messages by aggregate.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Place {
-    /// An outbox with a log; `None` skips the test.
+    /// `None` skips the test.
     pub(crate) async fn open() -> Option<Self> {
         let place = Self::without_log().await?;
         init(&place.log()).await;
@@ -41,7 +39,6 @@ impl Place {
         Self::at_isolation("read committed").await
     }
 
-    /// As [`Self::without_log`], with this default isolation level.
     pub(crate) async fn at_isolation(level: &'static str) -> Option<Self> {
         let place = Self::empty(level).await?;
         migration::migrate(&place.db).await.unwrap();
@@ -77,7 +74,6 @@ impl Place {
         self.log_over(&self.db, &self.url)
     }
 
-    /// As [`Self::log`], with another login.
     pub(crate) fn log_over(&self, db: &DatabaseConnection, url: &str) -> PostgresLog {
         PostgresLog::new(db.clone(), url)
             .unwrap()
@@ -85,15 +81,14 @@ impl Place {
             .unwrap()
     }
 
-    /// A pool of a login with the permissions of these roles, and its address. All tests share the
-    /// logins, so that a server has few of them.
+    /// A login with the permissions of these roles. All tests share the logins.
     pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
         // As `outbox print grants` prints for a log relay.
         let attributes = match roles.contains(&"log-relay") {
             true => "LOGIN REPLICATION",
             false => "LOGIN",
         };
-        // Two tests may create it at once.
+        // Two tests may create the role at once.
         self.execute(&format!(
             "DO $$ BEGIN CREATE ROLE {login} {attributes} PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
         ))
@@ -115,7 +110,7 @@ impl Place {
         (Database::connect(options).await.unwrap(), url)
     }
 
-    /// A pool of one connection, shared by a service and the log.
+    /// Shared by a service and the log.
     pub(crate) async fn one_connection(&self) -> DatabaseConnection {
         let mut options = ConnectOptions::new(&self.url);
         options
@@ -146,7 +141,7 @@ impl Place {
         report.unwrap()
     }
 
-    /// Publishes messages from the log, until the stored position has passed six of them.
+    /// Returns when the stored position has passed six messages.
     pub(crate) async fn publish_and_pass(&self) {
         let passed =
             "SELECT count(*) FROM outbox_messages m, outbox_log l WHERE age(m.xmin) > age(l.passed_xid::xid)";
@@ -168,7 +163,6 @@ impl Place {
         tx.commit().await.unwrap();
     }
 
-    /// Commits this many messages of each aggregate, one transaction per message.
     pub(crate) async fn write(&self, aggregates: std::ops::Range<u32>, each: u64) {
         for _ in 0..each {
             for aggregate in aggregates.clone() {
@@ -236,7 +230,6 @@ impl Place {
             .sum()
     }
 
-    /// The sequences of each aggregate, in order of first arrival.
     fn arrived(&self) -> BTreeMap<String, Vec<u64>> {
         let (mut arrived, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
         for message in self.broker.messages() {
@@ -248,7 +241,6 @@ impl Place {
         arrived
     }
 
-    /// No loss, no ghost, and each aggregate is in order.
     pub(crate) fn assert_balanced(&self) {
         let committed = self.committed.lock().unwrap().clone();
         let expected: BTreeMap<String, Vec<u64>> = committed
@@ -261,7 +253,6 @@ impl Place {
         assert_eq!(self.missing(), 0);
     }
 
-    /// Messages on the stream beyond the first of each.
     pub(crate) fn copies(&self) -> usize {
         let first: usize = self.arrived().values().map(Vec::len).sum();
         self.broker.messages().len() - first
@@ -288,7 +279,6 @@ impl Place {
         self.number(&sql).await
     }
 
-    /// Ends the session that reads the slot, as a restarting server does.
     pub(crate) async fn end_session(&self) {
         let sql = format!(
             "SELECT pg_catalog.count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
@@ -302,27 +292,24 @@ impl Place {
         self.execute(&sql).await;
     }
 
-    /// Checks loss and order, and removes the place.
     pub(crate) async fn close_balanced(self) {
         self.assert_balanced();
         self.close().await;
     }
 
-    /// Removes server-wide objects.
     pub(crate) async fn close(self) {
         self.log().drop().await.unwrap();
         self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
     }
 }
 
-/// The schema, plus schemas with planted objects if a test repeats with them.
+/// Includes the schemas with planted objects when a test runs again with them.
 fn search_path(schema: &str) -> String {
     let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
     format!("{schema}{more}")
 }
 
-/// The permissions of these roles in the documented table, which `outbox print grants` prints:
-/// permission and object.
+/// Permissions and objects from the table that `outbox print grants` prints.
 fn documented(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -342,8 +329,8 @@ pub(crate) fn quick() -> RelayConfig {
         .poll_max(Duration::from_millis(200))
 }
 
-/// Sets up a log. The slot waits for all transactions of the server, including other tests,
-/// possibly longer than `init` waits.
+/// The slot waits for all transactions of the server, including other tests, possibly longer than
+/// `init` waits.
 pub(crate) async fn init(log: &PostgresLog) {
     for _ in 0..3 {
         match log.init().await {
@@ -354,7 +341,6 @@ pub(crate) async fn init(log: &PostgresLog) {
     log.init().await.unwrap();
 }
 
-/// Waits until a relay reads the log. A relay ends if its log is dropped before it has found it.
 pub(crate) async fn until_reads(health: &LogHealthCheck) {
     let wait = async {
         while !health.status().reads {

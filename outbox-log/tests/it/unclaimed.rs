@@ -1,5 +1,4 @@
-//! Logged messages that no log returns: after a restore, and after a table was dropped or copied
-//! manually.
+//! Logged messages that no log returns: after a restore, and after manual changes of a table.
 
 use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
@@ -29,7 +28,6 @@ async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down
     }
 }
 
-/// Manual changes to an active log. Afterwards the published messages are unknown.
 const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log",
     "DELETE FROM outbox_log",
@@ -37,7 +35,6 @@ const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
 ];
 
-/// Some messages are published, some are not, and then the accident happens.
 async fn after(accident: &str, place: Option<Place>) -> Option<Place> {
     let place = place?;
     place
@@ -118,7 +115,6 @@ async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) 
 /// A crash after new messages are pending again, and before published messages are marked.
 async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place: &Place) {
     place.publish_and_pass().await;
-    // The last messages may not be passed.
     place
         .execute(
             "DELETE FROM outbox_messages m USING outbox_log l WHERE age(m.xmin) <= age(l.passed_xid::xid); \
@@ -138,8 +134,7 @@ async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place:
     assert!(!place.log().has_unclaimed().await.unwrap());
 }
 
-/// As two replicas of a service at their first start. The second must not mistake its own slot for
-/// the stored one.
+/// The second call must not mistake its own slot for the stored one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_two_set_up_at_once_loses_nothing() {
     for _ in 0..5 {
@@ -152,7 +147,7 @@ async fn a_log_that_two_set_up_at_once_loses_nothing() {
                 place.write(0..3, 1).await;
             }
         };
-        // One call may find the other's slot, or lose its own. It is then repeated.
+        // A call that finds the slot of the other, or loses its own slot, is repeated.
         let (first, other, ()) = tokio::join!(log.init(), second.init(), write);
         drop((first, other));
         init(&log).await;

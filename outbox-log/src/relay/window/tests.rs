@@ -33,7 +33,7 @@ fn id(row_id: i64) -> MessageId {
     MessageId::from(uuid::Uuid::from_u128(row_id as u128))
 }
 
-/// Each list is a transaction, which ends at 10, 20, and so on.
+/// Transactions end at 10, 20, and so on.
 fn window(transactions: &[&[i64]]) -> Window {
     let mut window = Window::default();
     for (n, row_ids) in transactions.iter().enumerate() {
@@ -84,8 +84,7 @@ fn an_idle_log_moves_the_position_only_behind_what_is_undecided() {
     assert_eq!(window.decided(), Position(60));
 }
 
-/// Otherwise the position would be stored only with the next decided message, and a crash until
-/// then would repeat messages.
+/// Otherwise a crash before the next decided message would repeat messages.
 #[test]
 fn what_is_decided_while_the_position_is_being_stored_is_news() {
     let mut window = window(&[&[1], &[2]]);
@@ -137,7 +136,7 @@ fn what_the_table_has_adopted_is_decided() {
     assert_eq!(held(&window), [2, 4]);
 }
 
-/// Messages of one aggregate: an earlier, unadopted message would be overtaken.
+/// An earlier, unadopted message would be overtaken.
 #[test]
 fn what_comes_before_an_adopted_message_is_adopted_with_it() {
     let mut window = Window::default();
@@ -175,8 +174,7 @@ fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
     assert_eq!(window.decided(), Position(30));
 }
 
-/// A reading that passes the end has read all published messages of the transaction, and can drop
-/// their ids.
+/// A reading that passes the end can drop the ids of the published messages.
 #[test]
 fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_again() {
     let mut window = window(&[&[1]]);
@@ -198,7 +196,7 @@ fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_aga
     assert_eq!(window.decided(), Position(20));
 }
 
-/// A failover may lose the adoption, which makes the message logged again. The table is queried.
+/// A failover may lose the adoption, which makes the message logged again.
 #[test]
 fn what_was_adopted_before_an_interruption_is_doubtful_when_it_comes_again() {
     let mut window = window(&[&[1], &[2]]);

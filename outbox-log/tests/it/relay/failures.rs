@@ -17,7 +17,6 @@ async fn a_log_that_opens_slowly_is_read_in_the_end() {
     logged.assert_balanced();
 }
 
-/// The reading breaks repeatedly while messages are recorded, rejected, and published.
 #[tokio::test(start_paused = true)]
 async fn a_reading_that_breaks_loses_nothing() {
     let logged = Logged::new();
@@ -46,7 +45,7 @@ async fn a_reading_that_breaks_loses_nothing() {
     logged.assert_balanced();
 }
 
-/// A crash at any moment, without a last checkpoint.
+/// Killed at any moment, without a last checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_killed_loses_nothing() {
     let logged = Logged::new();
@@ -115,7 +114,6 @@ async fn another_relay_goes_on_when_the_reader_is_gone() {
     logged.assert_balanced();
 }
 
-/// Each checkpoint then takes as long as its interval.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
     let logged = Logged::new();
@@ -145,7 +143,6 @@ async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
     logged.assert_balanced();
 }
 
-/// A broker outage must not fill the database's disk.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
     let logged = Logged::new();
@@ -213,8 +210,7 @@ async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
         .await;
 }
 
-/// A commit that waits for a standby server is in the log before it is visible in the table. A
-/// message adopted meanwhile must not be skipped.
+/// A commit that waits for a standby server is in the log before it is visible in the table.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
     let logged = Logged::new();
@@ -249,8 +245,6 @@ async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
     logged.assert_balanced();
 }
 
-/// The block ends with the retry, and the table has nothing else of the aggregate: the next message
-/// must not overtake the retried one.
 #[tokio::test(start_paused = true)]
 async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() {
     let logged = Logged::new();
@@ -300,7 +294,6 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
             until(&|| first_health.status().reads).await;
             let scenario = async {
                 until(&|| second_health.status().stands_by).await;
-                // A recent renewal is not repeated at once.
                 sleep(1_000).await;
                 credit(&logged.store, 50, 10);
                 until(&|| logged.broker.messages().len() >= 100).await;
@@ -320,8 +313,7 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
     }
 }
 
-/// A relay that has not detected its replacement may still let the table adopt messages that its
-/// successor has read.
+/// A replaced relay may still let the table adopt messages that its successor has read.
 #[tokio::test(start_paused = true)]
 async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
     let mut logged = Logged::new();
@@ -392,7 +384,7 @@ async fn a_log_that_the_database_is_about_to_drop_is_freed() {
     logged.assert_balanced();
 }
 
-/// The log is not read before the table relay has checked for relays with another destination.
+/// The table relay first checks for relays with another destination.
 #[tokio::test(start_paused = true)]
 async fn a_log_relay_with_another_destination_reads_nothing() {
     let logged = Logged::new();

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Log relays of one outbox, each with its own broker connection.
+/// Each relay has its own broker connection.
 struct Readers {
     logged: Logged,
     ways: Vec<Reached>,
@@ -105,7 +105,6 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
             "{way:?}: the log stays with the relay that can publish"
         );
 
-        // It can publish again, and the other relay is gone.
         readers.ways[0].set(Way::Open);
         readers.stop[1].cancel();
         readers.record_for(60).await;
@@ -114,8 +113,7 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
     }
 }
 
-/// The last publish times out when the relay may already try again, and its broker answers queries.
-/// The relay must not take the log back before the other relay checks.
+/// The last publish times out when the relay may already try again.
 #[tokio::test(start_paused = true)]
 async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_lease() {
     let short = quick().lease_ttl(Duration::from_secs(3));
@@ -152,8 +150,6 @@ async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
     readers.end().await;
 }
 
-/// While a relay offers the log, its reader has nothing to try with. Other relays must not wait for
-/// the end of its trial.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_has_left_the_log_announces_no_trial() {
     let short = quick().lease_ttl(Duration::from_secs(3));
@@ -181,7 +177,6 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
     readers.end().await;
 }
 
-/// No relay takes the log, so repeated offers would not help.
 #[tokio::test(start_paused = true)]
 async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
     let readers = Readers::of(1).await;
@@ -196,8 +191,6 @@ async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
     readers.end().await;
 }
 
-/// The log moves between the relays at growing intervals, and the first relay that can publish
-/// keeps it.
 #[tokio::test(start_paused = true)]
 async fn the_log_comes_to_rest_with_the_relay_that_reaches_the_broker_first() {
     let readers = Readers::of(3).await;

@@ -1,4 +1,4 @@
-//! The log relay with an in-memory store, log and broker: one test per failure.
+//! The log relay with an in-memory store, log and broker.
 
 mod failures;
 mod gauges;
@@ -80,7 +80,6 @@ impl Logged {
             .with_log_config(log_config)
     }
 
-    /// Runs a relay until `scenario` has ended and all recorded messages are decided.
     async fn run(&self, relay: &MemoryLogRelay, scenario: impl Future<Output = ()>) -> RelayReport {
         let _alone = outbox_core::wake::isolate();
         let shutdown = CancellationToken::new();
@@ -103,7 +102,7 @@ impl Logged {
     }
 }
 
-/// Records a message as another process does, which wakes no relay of this one.
+/// Wakes no relay of this process.
 fn credit_elsewhere(store: &MemoryStore) {
     let recording = || {
         let _elsewhere = outbox_core::wake::isolate();
@@ -139,8 +138,7 @@ async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
     logged.assert_balanced();
 }
 
-/// Publishing writes nothing, but the messages stay available. Messages after the position may be
-/// missing on the stream.
+/// Messages after the position may be missing on the stream.
 #[tokio::test(start_paused = true)]
 async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else() {
     let logged = Logged::new();
@@ -162,7 +160,6 @@ async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else(
     assert_eq!(logged.broker.messages().len(), 60 + 5 + 60);
 }
 
-/// Each message is published when it is read, not at the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_message_of_the_log_waits_for_no_poll() {
     let logged = Logged::new();
@@ -186,7 +183,6 @@ async fn a_message_of_the_log_waits_for_no_poll() {
     logged.assert_balanced();
 }
 
-/// Messages pending before the log was on come first.
 #[tokio::test(start_paused = true)]
 async fn what_was_pending_before_the_log_comes_first() {
     let logged = Logged::new();
@@ -204,7 +200,7 @@ async fn what_was_pending_before_the_log_comes_first() {
     logged.assert_balanced();
 }
 
-/// More messages than the relay of the log can track one by one.
+/// More messages than the relay of the log can track.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_of_the_table_is_published_before_the_log() {
     let mut logged = Logged::new();
@@ -272,8 +268,7 @@ async fn a_poison_message_is_left_to_the_table_and_stops_its_own_aggregate_only(
     logged.assert_balanced();
 }
 
-/// A dead letter of `Continue` blocks nothing. Later messages come from the table first, and then
-/// from the log.
+/// A dead letter of `Continue` blocks nothing. Later messages come from the table first.
 #[tokio::test(start_paused = true)]
 async fn an_aggregate_goes_on_behind_a_dead_letter_that_does_not_halt_it() {
     let logged = Logged::new();
@@ -350,8 +345,7 @@ async fn delayed_messages_wait_in_the_table_and_hold_their_aggregate_back() {
     logged.assert_balanced();
 }
 
-/// The delayed message must not be adopted before the message ahead of it is decided. Busy waiting
-/// would never end, because the clock is paused.
+/// Busy waiting would never end, because the clock is paused.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
     let mut logged = Logged::new();
@@ -398,8 +392,7 @@ async fn a_drain_ends_when_everything_is_out() {
     logged.assert_balanced();
 }
 
-/// Its end is read only when there is room, and there is room only when its first messages are
-/// decided.
+/// The end of such a transaction is read only when its first messages are decided.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_is_larger_than_the_window_is_published() {
     for (config, most) in [
@@ -428,7 +421,6 @@ async fn a_transaction_that_is_larger_than_the_window_is_published() {
     }
 }
 
-/// A message with an unreadable row.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
     let logged = Logged::new();

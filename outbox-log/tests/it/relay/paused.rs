@@ -1,4 +1,4 @@
-//! A log relay under pauses: of one aggregate type, and of everything.
+//! A log relay under pauses.
 
 use outbox_core::PauseRequest;
 
@@ -14,7 +14,7 @@ async fn pause(store: &MemoryStore, aggregate_type: Option<&str>) {
     store.pause(&request).await.unwrap();
 }
 
-/// Paused messages go to the table, so that the log need not retain them.
+/// The log need not retain paused messages.
 #[tokio::test(start_paused = true)]
 async fn a_paused_type_goes_to_the_table_and_the_log_is_freed() {
     let logged = Logged::new();
@@ -43,8 +43,7 @@ async fn a_paused_type_goes_to_the_table_and_the_log_is_freed() {
     assert!(logged.store.rows().iter().all(|row| row.failures == 0));
 }
 
-/// While everything is paused, the log relay reads until its memory is full, and holds nothing in
-/// the table. Nothing is lost or out of order.
+/// The log relay reads until its memory is full, and holds nothing in the table.
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_everything_holds_the_log_as_well() {
     let logged = Logged::new();
