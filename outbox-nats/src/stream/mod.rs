@@ -166,8 +166,7 @@ impl EventStream {
     ///   permissions, a rejected message is
     ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown).
     /// * **Publisher cost**: after a restart, one look-up per aggregate. The stream sequences of
-    /// 65,536
-    ///   aggregates are cached.
+    ///   65,536 aggregates are cached.
     /// * **Consumers** receive all event types of each subscribed aggregate type. The inbox skips
     ///   event types without a handler as long as a consumer name has up to about 150 event types.
     ///   Above that, every message counts as requested and is redelivered.
