@@ -1,7 +1,7 @@
-//! Database servers and a nats-server for one test: with settings of its own, and free to be killed.
+//! Database servers and a nats-server for one test, which may change their settings and kill them.
 //!
-//! Each has a data folder of its own, which survives the server and is removed with the value. Nothing is synced to the disk: what a server has written is
-//! safe with the kernel, which is not killed.
+//! Each server has a data folder, which survives the server and is removed on drop. Nothing is
+//! synced to disk: data written to the kernel survives a killed server.
 
 #![cfg(unix)]
 
@@ -23,28 +23,28 @@ use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-/// Why a server cannot be had, in words.
+/// Why a server cannot be started.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A bound for every step.
+/// Bound on each step.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A server with a data folder of its own, which survives the server. Dropping the value kills the server.
+/// A server with a data folder, which survives the server. Dropping the value kills the server.
 #[derive(Debug)]
 pub struct Server {
     folder: TempDir,
     port: u16,
-    /// The command line that starts it, and the user that it runs as.
     words: Vec<String>,
     user: Option<u32>,
-    /// Where it finds locales that the system does not have.
+    /// A folder with locales that the system does not have.
     locales: Option<PathBuf>,
     process: Option<Child>,
     url: String,
 }
 
 impl Server {
-    /// A PostgreSQL. `program` has `initdb` beside it; `settings` are further ones, as `wal_level=logical`.
+    /// A PostgreSQL server. `initdb` is in the folder of `program`; `settings` as
+    /// `wal_level=logical`.
     ///
     /// # Errors
     ///
@@ -65,7 +65,6 @@ impl Server {
         Ok(Self::postgres_of(folder, user, program, settings))
     }
 
-    /// A PostgreSQL whose data is in the folder `data` of this one.
     fn postgres_of(folder: TempDir, user: Option<u32>, program: &Path, settings: &[&str]) -> Self {
         let port = free_port();
         let mut words = vec![
@@ -87,8 +86,8 @@ impl Server {
         Self::new(folder, port, words, user, url)
     }
 
-    /// A standby server of this PostgreSQL, which must not run yet or any more: the standby server begins with a copy of its data. It reads the primary
-    /// server's log by the physical replication slot `slot`, and has these `settings`.
+    /// A standby server with a copy of this server's data; this server must not run. The standby
+    /// server reads the WAL through the physical replication slot `slot`.
     ///
     /// # Errors
     ///
@@ -99,7 +98,7 @@ impl Server {
         run(Command::new("cp")
             .arg("-a")
             .args([&self.folder.path().join("data"), &data]))?;
-        // Slots belong to the server that they were made on.
+        // Slots belong to the server that created them.
         for copied in fs::read_dir(data.join("pg_replslot"))? {
             fs::remove_dir_all(copied?.path())?;
         }
@@ -118,11 +117,12 @@ impl Server {
         ))
     }
 
-    /// A MariaDB with a database and an administrator called `shop`. `settings` are further ones, as `--innodb-rollback-on-timeout=ON`.
+    /// A MariaDB server with a database and an administrator `shop`; `settings` as
+    /// `--innodb-rollback-on-timeout=ON`.
     ///
     /// # Errors
     ///
-    /// If its data cannot be made.
+    /// If the data cannot be created.
     pub fn mariadb(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("mysql")?;
         let port = free_port();
@@ -138,7 +138,7 @@ impl Server {
             "--skip-test-db",
             "--skip-name-resolve",
         ];
-        // Its temporary tables are named by a process id, so two that share a folder disturb each other.
+        // Temporary tables are named by a process id, so two processes with one folder conflict.
         run(command
             .env("TMPDIR", folder.path())
             .args(options)
@@ -167,12 +167,12 @@ impl Server {
         Ok(Self::new(folder, port, words, user, url))
     }
 
-    /// A PgBouncer before the PostgreSQL on this port of 127.0.0.1, for the user `postgres`.
-    /// `settings` are further lines of its section, as `pool_mode = transaction`.
+    /// A PgBouncer for the PostgreSQL server on this port of 127.0.0.1, for the user `postgres`.
+    /// `settings` are lines of its section, as `pool_mode = transaction`.
     ///
     /// # Errors
     ///
-    /// If its files cannot be written.
+    /// If a file cannot be written.
     pub fn pgbouncer(program: &Path, server: u16, settings: &str) -> Result<Self, Failure> {
         let (folder, user) = prepare("nobody")?;
         let port = free_port();
@@ -189,8 +189,8 @@ impl Server {
         Ok(Self::new(folder, port, words, user, url))
     }
 
-    /// Lets a PostgreSQL write its messages in German from its next start on. The program `localedef`
-    /// makes the locale, and needs the sources of locales (Debian: `locales`).
+    /// Makes a PostgreSQL server report in German from its next start on. `localedef` creates the
+    /// locale from the sources of locales (Debian: `locales`).
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If there is no folder to be had.
+    /// If the folder cannot be created.
     pub fn nats(program: &Path) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let port = free_port();
@@ -243,7 +243,7 @@ impl Server {
         }
     }
 
-    /// Its address, the same after each start.
+    /// The address, the same after each start.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -254,16 +254,17 @@ impl Server {
         format!("{server}/{database}")
     }
 
-    /// The port that it listens on, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Starts the server and waits until it listens. It may end at once while a process of its predecessor still has the data.
+    /// Starts the server and waits until it listens. Retries while a process of the previous server
+    /// still uses the data.
     ///
     /// # Errors
     ///
-    /// If it does not listen in [`SOON`].
+    /// If the server does not listen within [`SOON`].
     pub async fn start(&mut self) -> Result<(), Failure> {
         let started = async {
             loop {
@@ -277,7 +278,7 @@ impl Server {
             }
         };
         let started = tokio::time::timeout(SOON, started).await;
-        let process = started.map_err(|_| format!("it does not start:\n{}", self.log()))?;
+        let process = started.map_err(|_| format!("the server does not start:\n{}", self.log()))?;
         self.process = Some(process?);
         Ok(())
     }
@@ -296,17 +297,18 @@ impl Server {
         Ok(command.spawn()?)
     }
 
-    /// Its process id, while it runs.
+    /// The process id, while the server runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Child::id)
     }
 
-    /// What it has printed.
+    /// The output of all starts.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills the server with the processes that it has started, as a machine that loses its power would. Does nothing if it does not run.
+    /// Kills the server and its child processes, like a power loss. Does nothing if the server does
+    /// not run.
     ///
     /// # Errors
     ///
@@ -316,7 +318,7 @@ impl Server {
             let children = children(process.id());
             process.kill()?;
             for child in children.into_iter().filter_map(Pid::from_raw) {
-                // It may have ended together with its parent.
+                // The child may have ended with its parent.
                 let _ = kill_process(child, Signal::KILL);
             }
             process.wait()?;
@@ -324,11 +326,11 @@ impl Server {
         Ok(())
     }
 
-    /// Connects to a database, as soon as it answers.
+    /// Connects to the database as soon as it answers.
     ///
     /// # Errors
     ///
-    /// If it does not in [`SOON`].
+    /// If the database does not answer within [`SOON`].
     pub async fn connect(&self, connections: u32) -> Result<DatabaseConnection, Failure> {
         self.connect_by(&self.url, connections).await
     }
@@ -337,7 +339,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If it does not answer in [`SOON`].
+    /// If the database does not answer within [`SOON`].
     pub async fn connect_to(&self, database: &str, connections: u32) -> Result<DatabaseConnection, Failure> {
         self.connect_by(&self.url_of(database), connections).await
     }
@@ -360,7 +362,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // There is nobody to tell.
         let _ = self.kill();
     }
 }
@@ -369,7 +370,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A folder that the server's user may write to, and that user if we are root.
+/// A folder that the server's user may write to, and this user if the test runs as root.
 fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
     let folder = tempfile::tempdir()?;
     let mut user = None;
@@ -396,11 +397,11 @@ fn beside_or_on_path(program: &Path, name: &str) -> PathBuf {
     if beside.exists() { beside } else { name.into() }
 }
 
-/// The processes that a process has started. Without `/proc` there are none to be found; PostgreSQL's then end by themselves.
+/// Empty without `/proc`; PostgreSQL's child processes then end without a signal.
 fn children(parent: u32) -> Vec<i32> {
     let of_parent = |entry: fs::DirEntry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name of the program stands in brackets, and may contain spaces; state and parent follow.
+        // The program name is in brackets, and may contain spaces; state and parent follow.
         let (_, rest) = stat.rsplit_once(')')?;
         let is_child = rest.split_whitespace().nth(1)?.parse::<u32>().ok() == Some(parent);
         is_child.then(|| entry.file_name().to_str()?.parse().ok())?

@@ -1,19 +1,20 @@
-//! Overloads of PostgreSQL's own functions and operators, planted into schemas of the search path.
+//! Overloads of PostgreSQL's functions and operators, planted into schemas of the search path.
 //!
-//! PostgreSQL looks into `pg_catalog` first, but prefers an overload elsewhere whose argument types match better. So whoever may create
-//! objects in a schema of the search path can replace a function of a statement that leaves an argument type open. Whatever calls a planted
-//! object fails with [`MARK`], or has the wrong type.
+//! PostgreSQL prefers an overload in another schema to `pg_catalog` if its argument types match
+//! better. So a user who may create objects in a schema of the search path can replace a function,
+//! if a statement leaves an argument type open. A call of a planted object fails with [`MARK`], or
+//! has the wrong type.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What the server's log shows after a planted object was called.
+/// In the server's log after a call of a planted object.
 pub const MARK: &str = "a planted object was called";
 
-/// What the server's log shows after a planted object was chosen for a place where its result type does not fit.
+/// In the server's log after a planted object was chosen although its result type does not fit.
 const WRONG_TYPE: &str = " type point";
 
-/// Argument types, those that our statements use most first.
+/// Argument types, most used types first.
 const TYPES: [&str; 25] = [
     "text",
     "int4",
@@ -42,23 +43,23 @@ const TYPES: [&str; 25] = [
     "\"char\"",
 ];
 
-/// Types that may win, or make a call ambiguous, where the type of an argument is not known or any.
+/// Types that may match, or make a call ambiguous, where an argument has an unknown type or any.
 const UNKNOWN: [&str; 6] = ["text", "varchar", "name", "uuid", "anyelement", "anyarray"];
 
-/// Operators that PostgreSQL looks up for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
+/// Operators that PostgreSQL uses for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
 const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
 
-/// The functions, by name and number of arguments, and the operators of statements.
+/// The functions and operators of statements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Called {
-    /// Words in front of an opening bracket. Not all of them are functions.
+    /// By name and number of arguments. May hold other words before an opening bracket.
     pub functions: BTreeSet<(String, usize)>,
-    /// The operators.
+    /// By symbol.
     pub operators: BTreeSet<String>,
 }
 
 impl Called {
-    /// Reads the statements in the log of a server with `log_statement=all` and `log_line_prefix=@`.
+    /// Reads the log of a server with `log_statement=all` and `log_line_prefix=@`.
     #[must_use]
     pub fn in_log(log: &str) -> Self {
         let mut called = Self::default();
@@ -75,11 +76,11 @@ impl Called {
         called
     }
 
-    /// Adds the functions and operators of an SQL text, also those in bodies of functions.
+    /// Adds the functions and operators of an SQL text, including bodies of functions.
     pub fn read(&mut self, sql: &str) {
         let bytes = sql.as_bytes();
         let (mut at, mut word) = (0, None);
-        // The calls around this place: name and number of arguments so far.
+        // The enclosing calls: name and number of arguments so far.
         let mut calls: Vec<(Option<String>, usize)> = Vec::new();
         let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |n| from + n);
         while at < bytes.len() {
@@ -154,9 +155,9 @@ impl Called {
         }
     }
 
-    /// Plants overloads in a schema that exists, for common types; with three and more arguments for
-    /// fewer types. Overloads that PostgreSQL cannot choose would only slow down sessions. So a type
-    /// stands where an implicit cast allows it, and each type of `UNKNOWN` stands everywhere.
+    /// Plants overloads in an existing schema, for common types; with three and more arguments for
+    /// fewer types. Other overloads would slow down sessions, so a type is planted only where an
+    /// implicit cast allows it, and each type of `UNKNOWN` everywhere.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());
@@ -179,7 +180,7 @@ BEGIN
     SET LOCAL log_statement = 'none';
     CREATE TEMPORARY TABLE types ON COMMIT DROP AS
         SELECT t.name, t.place, t.name::regtype::oid AS type FROM unnest(ARRAY[{types}]) WITH ORDINALITY AS t (name, place);
-    -- Which type may stand where another one is declared.
+    -- Types that fit a declared type.
     CREATE TEMPORARY TABLE fits ON COMMIT DROP AS
         SELECT t.name, t.place, d.oid AS declared FROM pg_temp.types t, pg_type d
         WHERE t.type = d.oid OR t.name = ANY (ARRAY[{unknown}])
@@ -230,14 +231,14 @@ $plant$"
     }
 }
 
-/// The errors in a server's log that show that a planted object was chosen, each with its statement.
+/// The errors in a server's log after a planted object was chosen, each with its statement.
 #[must_use]
 pub fn marks(log: &str) -> Vec<String> {
     let entries: Vec<&str> = log.split("\n@").collect();
     let of_planted =
         |entry: &str| entry.starts_with("ERROR:") && (entry.contains(MARK) || entry.contains(WRONG_TYPE));
     let found = (0..entries.len()).filter(|at| of_planted(entries[*at]));
-    // Context and hint may stand between them.
+    // Context and hint may be between error and statement.
     let statement = |at: usize| {
         entries[at..]
             .iter()

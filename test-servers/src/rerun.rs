@@ -1,10 +1,10 @@
-//! Runs tests of the running test program once more, in a process of its own, against other servers.
+//! Runs tests of the running test program again, in another process, against other servers.
 
 use std::process::Command;
 
 use crate::Failure;
 
-/// Tests of the running test program that run again.
+/// Tests of the running test program.
 #[derive(Debug, Clone)]
 pub struct Rerun {
     words: Vec<String>,
@@ -12,7 +12,7 @@ pub struct Rerun {
 }
 
 impl Rerun {
-    /// All tests whose names contain one of these texts.
+    /// All tests with any of these texts in their names.
     #[must_use]
     pub fn of(tests: &[&str]) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Rerun {
         }
     }
 
-    /// Leaves out the tests whose names contain one of these texts.
+    /// Skips the tests with any of these texts in their names.
     #[must_use]
     pub fn without(mut self, tests: &[&str]) -> Self {
         let skip = |test: &&str| ["--skip".to_owned(), (*test).to_owned()];
@@ -40,7 +40,7 @@ impl Rerun {
     ///
     /// # Errors
     ///
-    /// The output of the tests, if one failed or if there was none.
+    /// The output of the tests, if a test failed or no test ran.
     pub async fn run(self) -> Result<u64, Failure> {
         let program = std::env::current_exe()?;
         let run = move || {
