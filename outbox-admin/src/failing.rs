@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    const UNCAPTURED: &str = "uncaptured: no stream takes subject `orders.special` of message 1";
+    const UNCAPTURED: &str = "uncaptured: no stream captures subject `orders.special` of message 1";
 
     #[test]
     fn an_uncaptured_subject_is_stuck_and_any_other_lasting_failure_is_degraded() {

@@ -4,7 +4,7 @@ use crate::LogStatus;
 
 outbox_core::__metrics! {
     LOG_READS = "outbox_log_reads", "gauge", [], "1 while this log relay reads the database's log, 0 on standby and after the end";
-    LOG_UNDECIDED = "outbox_log_undecided", "gauge", [], "messages read from the log that are neither published nor left to the table; 0 on standby";
+    LOG_UNDECIDED = "outbox_log_undecided", "gauge", [], "messages read from the log that are neither published nor adopted by the table; 0 on standby";
     LOG_ADOPTS = "outbox_log_adopts", "gauge", [], "1 while the log retains more than `retained_max`, so that the table adopts messages";
     LOG_RETAINED = "outbox_log_retained_bytes", "gauge", [], "bytes of the database's disk that the log retains; 0 on standby";
     LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database drops the log; infinite without a limit and on standby";

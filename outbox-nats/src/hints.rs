@@ -86,6 +86,6 @@ async fn hint(client: &Client, subject: &Subject) {
     match timeout(INTERVAL, client.publish(subject.clone(), Bytes::new())).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, %subject, "a hint was not sent"),
-        Err(_) => tracing::debug!(%subject, "a hint found no room and was dropped"),
+        Err(_) => tracing::debug!(%subject, "the send buffer is full, a hint was dropped"),
     }
 }

@@ -147,7 +147,7 @@ async fn a_blocked_aggregate_is_asked_for_its_first_message() {
     noted(&store, "a");
     let failed = Verdict::Blocked {
         delay: LONG,
-        error: Some("uncaptured: no stream takes subject `x` of message 1".to_owned()),
+        error: Some("uncaptured: no stream captures subject `x` of message 1".to_owned()),
         attempt: false,
     };
     settle(&store, &leases, first, failed).await;

@@ -204,7 +204,7 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
     assert!(logged.said.contains("no message matches"), "{logged:?}");
     let other = reading(&place, &format!("{}b", place.name));
     let refused = ask(&place, &other, init, &[]).expect(1);
-    let name = format!("has a log already, which is called {};", place.name);
+    let name = format!("already has a log named {};", place.name);
     assert!(refused.said.contains(&name), "{refused:?}");
     let status = ask(&place, &config, "status", &[]).expect(3);
     assert!(status.out.contains("no relay reads the log"), "{status:?}");

@@ -122,7 +122,7 @@ async fn relay_with_the_same_stream_of_another_server_is_refused() {
     context.delete_stream(&place.name).await.unwrap();
     place.record(1).await;
     eventually("a failed publish", async || {
-        ask(&place, "status").says("no stream takes subject")
+        ask(&place, "status").says("no stream captures subject")
     })
     .await;
     stream.provision(&client).await.unwrap();

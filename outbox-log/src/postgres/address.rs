@@ -52,15 +52,15 @@ impl Address {
         }
         check_address(url).map_err(|error| fail(&describe(&error)))?;
         // The driver's error may quote the address.
-        let options: PgConnectOptions = url.parse().map_err(|_| {
-            fail("a value in it is malformed; use postgres://user:password@host:5432/database")
-        })?;
+        let options: PgConnectOptions = url
+            .parse()
+            .map_err(|_| fail("a value is malformed; use postgres://user:password@host:5432/database"))?;
         if matches!(
             options.get_ssl_mode(),
             PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull
         ) {
             return Err(fail(
-                "it asks for TLS, which the replication connection does not have; use a Unix socket, the same host or a tunnel, and \
+                "it requires TLS, which the replication connection does not support; use a Unix socket, the same host or a tunnel, and \
                  sslmode=disable",
             ));
         }

@@ -55,7 +55,7 @@ pub(crate) async fn change_table(
                     let holders = holders(db, table).await;
                     let holders = holders.unwrap_or_else(|| "none any more".to_owned());
                     return Err(failed(context)(DbErr::Custom(format!(
-                        "{error}. {LOCK_TRIES} times {LOCK_WAITS} were not enough for the lock of {table}. It is used by {holders}. End that and call again"
+                        "{error}. The lock of {table} was not free in {LOCK_TRIES} attempts of {LOCK_WAITS}. The table is used by {holders}. End these sessions and call again"
                     ))));
                 }
                 sleep(Duration::from_millis(500)).await;

@@ -128,7 +128,7 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
         Some(other) => {
             let name = log_of(&other);
             Err(setup(format!(
-                "the outbox has a log already, which is called {name}; use that name, or take it down first (`PostgresLog::drop`, `outbox relay log drop`)"
+                "the outbox already has a log named {name}; use this name, or drop the log first (`PostgresLog::drop`, `outbox relay log drop`)"
             )))
         }
     }
@@ -195,7 +195,7 @@ pub(crate) fn version_of_publication(names: &Names) -> String {
 
 pub(crate) fn wrong_publication(names: &Names) -> LogError {
     setup(format!(
-        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`, `outbox relay log drop`) and set it up again, or give it \
+        "the publication {0} does not publish the inserts of the outbox's table; drop the log (`PostgresLog::drop`, `outbox relay log drop`) and set it up again, or give it \
          another name if {0} belongs to another program",
         names.slot
     ))

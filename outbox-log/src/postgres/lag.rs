@@ -12,7 +12,7 @@ use super::failure::{failed, setup, sqlstate};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, table};
 
-const NOT_READ: &str = "how far the log is behind could not be read";
+const NOT_READ: &str = "the lag of the log could not be read";
 const COUNTED_MAX: u32 = 10_000;
 /// Messages recorded longer than this before the position was stored are not counted: a longer
 /// transaction, or a writer's slow clock.

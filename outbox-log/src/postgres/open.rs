@@ -125,20 +125,20 @@ async fn mend(
     stored: &Stored,
 ) -> Result<Option<Position>, StoreError> {
     let reason = match &slot {
-        None => "it does not exist",
+        None => "the slot does not exist",
         Some(slot) if !slot.is_of_a_log() => {
             return Err(setup(foreign_slot(names)).into());
         }
-        Some(slot) if slot.is_lost() => "the server has given it up",
+        Some(slot) if slot.is_lost() => "the server has invalidated the slot",
         Some(_) if !stored.is_published => {
             "the publication was changed, or the slot holds a row that is too large to be read"
         }
-        Some(_) => "it is ahead of the stored position or belongs to another server, so it is another one",
+        Some(_) => "the slot is ahead of the stored position or belongs to another server",
     };
     tracing::warn!(
         slot = names.slot,
         reason,
-        "the replication slot is made anew; the table adopts what may be missing, and messages may come twice"
+        "recreating the replication slot; the table adopts possibly missing messages, and some messages may be published twice"
     );
     if slot.is_some() && !drop_slot(db, names).await? {
         return Ok(None);
@@ -159,7 +159,7 @@ async fn mend(
         drop_slot(db, names).await?;
         return Err(off(names));
     };
-    tracing::warn!(slot = names.slot, adopted, "the replication slot was made anew");
+    tracing::warn!(slot = names.slot, adopted, "the replication slot was recreated");
     Ok(Some(position))
 }
 

@@ -10,7 +10,7 @@ use super::lag::Lag;
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
 
-const NOT_FOUND: &str = "logged messages could not be looked for";
+const NOT_FOUND: &str = "logged messages could not be searched";
 /// Messages read from each end. Unpublished messages become the oldest, because retention deletes
 /// published messages.
 const LOOKED_AT: u32 = 1_000;

@@ -278,7 +278,10 @@ impl Row {
             2 => Ok(value.get_i16().into()),
             4 => Ok(value.get_i32().into()),
             8 => Ok(value.get_i64()),
-            length => Err(format!("{} has {length} bytes, and is no integer", column.name())),
+            length => Err(format!(
+                "{} has {length} bytes, and is not an integer",
+                column.name()
+            )),
         }
     }
 
@@ -304,7 +307,7 @@ fn truncated(_: bytes::TryGetError) -> StoreError {
 
 fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt {
-        context: format!("the log gave {what}"),
+        context: format!("the log returned {what}"),
     }
 }
 

@@ -117,7 +117,7 @@ impl PostgresLogReader {
             Ok((table::position(&row, "position")?, row.try_get("", "xid")?))
         });
         self.horizons
-            .push(read.map_err(trouble("the end of the log could not be asked for"))?);
+            .push(read.map_err(trouble("the end of the log could not be read"))?);
         Ok(())
     }
 }
@@ -153,7 +153,7 @@ impl LogReader for PostgresLogReader {
                 }
                 Err(_) => {
                     return Err(StoreError::Silent {
-                        context: "the replication connection fell silent",
+                        context: "the replication connection is silent",
                         waited: QUIET_MAX,
                     });
                 }
@@ -210,7 +210,7 @@ impl LogReader for PostgresLogReader {
                 safe: row.try_get::<Option<i64>>("", "safe")?.map(unsigned),
             })
         });
-        read.map_err(trouble("the slot could not be asked how much it keeps"))
+        read.map_err(trouble("the retained size of the slot could not be read"))
     }
 
     fn adopted_to(&self) -> Position {
@@ -219,7 +219,7 @@ impl LogReader for PostgresLogReader {
 
     async fn close(mut self) {
         if let Err(error) = self.client.shutdown().await {
-            tracing::debug!(%error, "the replication connection did not end well");
+            tracing::debug!(%error, "the replication connection was not closed cleanly");
         }
     }
 }
@@ -236,7 +236,7 @@ async fn leave_to_table(
     tracing::warn!(
         slot = names.slot,
         row_bytes,
-        "the log holds a row that is too large to be read; the slot is recreated, and the table publishes what is not decided"
+        "the log holds a row that is too large to be read; the slot is recreated, and the table publishes undecided messages"
     );
     let sql = format!(
         "UPDATE {} SET publication = NULL WHERE name = $1 AND reading = $2 AND is_on",
@@ -264,7 +264,7 @@ async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), Sto
 
 fn ended(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Database {
-        context: "the log cannot be read on",
+        context: "reading the log was interrupted",
         source,
     }
 }

@@ -223,8 +223,7 @@ pub(crate) async fn preflight(
         warnings.push(SetupProblem::new(
             SetupKind::Setting,
             format!(
-                "idle_replication_slot_timeout is {idle}: a relay that stands still for longer publishes from the table what it may have missed, and \
-                 some messages twice"
+                "idle_replication_slot_timeout is {idle}: after a longer outage, a relay publishes possibly missed messages from the table, and some messages twice"
             ),
             "set it to 0, or longer than your outages",
         ));
@@ -257,7 +256,7 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
         ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200)",
         names.log
     );
-    let context = "the table outbox_log could not be made";
+    let context = "the table outbox_log could not be created";
     table::write(db, statement(sql, []))
         .await
         .map_err(failed(context))?;
@@ -290,7 +289,7 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
     match table::write(db, statement(sql, [])).await {
         Ok(_) => Ok(()),
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(no_table()),
-        Err(error) => Err(failed("the publication could not be made")(error)),
+        Err(error) => Err(failed("the publication could not be created")(error)),
     }
 }
 
@@ -423,14 +422,14 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
             Some("55006") if Instant::now() < until => {}
             Some("55006") => {
                 return Err(setup(format!(
-                    "a relay still reads the slot {}; stop it and call again, because the slot keeps the server's disk",
+                    "a relay still reads the slot {}; stop it and call again, because the slot fills the server's disk",
                     names.slot
                 )));
             }
             _ => return Err(failed("the replication slot could not be dropped")(error)),
         }
         if let Err(error) = db.execute_raw(statement(end.as_str(), name())).await {
-            tracing::debug!(%error, "the session of the reader cannot be ended, it is waited for");
+            tracing::debug!(%error, "cannot terminate the session of the reader; waiting for its end");
         }
         sleep(Duration::from_millis(200)).await;
     }
@@ -449,7 +448,7 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     while let Some(last) = after {
         let row = table::write(db, statement(sql.clone(), [last.into()])).await;
         let read = row.and_then(|row| row.map(|row| row.try_get("", "id")).transpose());
-        after = read.map_err(failed("published messages could not be marked as such"))?;
+        after = read.map_err(failed("published messages could not be marked"))?;
     }
     Ok(())
 }

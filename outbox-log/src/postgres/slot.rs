@@ -90,17 +90,17 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
     // The time limit ends with the transaction, which must not have written before.
     let tx = table::begin(db)
         .await
-        .map_err(failed("the replication slot could not be made"))?;
+        .map_err(failed("the replication slot could not be created"))?;
     let limit = format!("SET LOCAL statement_timeout = '{WAITS}'");
     tx.execute_unprepared(&limit)
         .await
-        .map_err(failed("the replication slot could not be made"))?;
+        .map_err(failed("the replication slot could not be created"))?;
     match tx.query_one_raw(statement(sql, [])).await {
         Ok(row) => {
             let position = table::found(row).and_then(|row| table::position(&row, "position"));
             tx.commit()
                 .await
-                .map_err(failed("the replication slot could not be made"))?;
+                .map_err(failed("the replication slot could not be created"))?;
             position.map_err(failed("the position of the new slot could not be read"))
         }
         Err(error) => {
@@ -111,7 +111,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
 }
 
 pub(crate) fn no_free_slot() -> LogError {
-    setup("all replication slots are in use; raise max_replication_slots, or drop one that nobody reads")
+    setup("all replication slots are in use; raise max_replication_slots, or drop an unused slot")
 }
 
 async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
@@ -129,17 +129,15 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
                 .and_then(|row| row.try_get::<Option<String>>("", "them").ok().flatten());
             LogError::Setup(SetupProblem::new(
                 SetupKind::OpenTransactions,
-                format!(
-                    "the replication slot begins when all open transactions have ended, and did not within {WAITS}"
-                ),
+                format!("open transactions have blocked the creation of the replication slot for {WAITS}"),
                 format!(
                     "end them and call again: {}",
-                    them.unwrap_or_else(|| "none is open any more".to_owned())
+                    them.unwrap_or_else(|| "none is open now".to_owned())
                 ),
             ))
         }
         Some("53400") => no_free_slot(),
-        _ => failed("the replication slot could not be made")(error),
+        _ => failed("the replication slot could not be created")(error),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
     let row = write(db, statement(sql, [])).await;
     row.and_then(|row| position(&found(row)?, "position"))
-        .map_err(trouble("the end of the log could not be asked for"))
+        .map_err(trouble("the end of the log could not be read"))
 }
 
 /// One statement, so its answers are consistent. Reads at most [`PENDING_MAX`] plus one pending
@@ -59,7 +59,7 @@ pub(crate) async fn look(
     let asked = [aggregates.into(), ids(request.messages).into()];
     let rows = db.query_all_raw(statement(sql, asked)).await;
     rows.and_then(|rows| read_look(&rows, request.messages))
-        .map_err(trouble("the table could not be looked at"))
+        .map_err(trouble("the table could not be queried"))
 }
 
 fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {

@@ -388,7 +388,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return match self.follows || !is_empty {
                     true => Ok(nothing_yet()),
                     false => Err(StoreError::Silent {
-                        context: "the log did not give what was committed",
+                        context: "the log did not return all committed messages",
                         waited: CATCH_UP,
                     }),
                 };

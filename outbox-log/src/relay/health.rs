@@ -24,11 +24,11 @@ impl LogHealthCheck {
         if status.adopts {
             let bytes = status.retained.unwrap_or_default().bytes;
             reasons.push(format!(
-                "it keeps {bytes} bytes of the database's disk; messages are published from the table until it keeps less"
+                "the log retains {bytes} bytes of the database's disk; messages are published from the table until it retains less"
             ));
         }
         if status.waits_for_table {
-            reasons.push("it waits until the table holds fewer pending messages".to_owned());
+            reasons.push("the log waits until the table has fewer pending messages".to_owned());
         }
         let of_disk = match reasons.is_empty() {
             true => Health::Alive,

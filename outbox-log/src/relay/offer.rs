@@ -59,9 +59,7 @@ impl Offer {
         if !std::mem::take(&mut self.begins) {
             return;
         }
-        tracing::warn!(
-            "this relay cannot publish; for a moment it leaves the log to any relay that stands by"
-        );
+        tracing::warn!("this relay cannot publish and offers the log to standby relays");
         let end = Instant::now() + AWAY;
         let patience = self.patience;
         let pause = patience.saturating_mul(2_u32.saturating_pow(self.offers));

@@ -100,9 +100,7 @@ async fn let_go<R>(of: Weak<tokio::sync::Mutex<State<R>>>, number: u64, after: D
     let Some(state) = of.upgrade() else { return };
     let mut state = state.lock().await;
     if state.number == number && state.task.take().is_some() {
-        tracing::debug!(
-            "an opening of the log has ended, and nobody came for what it brought; the log is left to others"
-        );
+        tracing::debug!("an opened log was not used in time; releasing it for other relays");
     }
 }
 

@@ -141,7 +141,7 @@ impl<L: MessageLog> Readings<L> {
         if let Some(mut reading) = reading {
             reading.stop.cancel();
             if timeout(CLOSE_MAX, &mut reading.task).await.is_err() {
-                tracing::debug!("the reading of the log did not end in time, it is dropped");
+                tracing::debug!("the reading of the log did not end in time and is dropped");
             }
         }
         lock(&self.shared.status).reads = false;
@@ -170,7 +170,7 @@ impl<L: MessageLog> Running<L> {
             }
             Err(error) => {
                 self.source.interrupt();
-                tracing::warn!(error = %describe(&error), "the log cannot be read, it is opened again");
+                tracing::warn!(error = %describe(&error), "the log cannot be read; reopening it");
             }
         }
         lock(&self.shared.status).reads = false;
@@ -258,10 +258,10 @@ impl<L: MessageLog> Running<L> {
             tracing::warn!(
                 bytes = retained.bytes,
                 safe = retained.safe,
-                "the log keeps too much of the database's disk; the table adopts what is read, so that the log is freed"
+                "the log retains too much of the database's disk; the table adopts read messages to release the log"
             );
         } else if has_changed {
-            tracing::info!("the log keeps little again; messages are published from it");
+            tracing::info!("the log retains little disk again; messages are published from the log");
         }
         if !adopts {
             self.retained_at = Instant::now() + RETAINED_EVERY;

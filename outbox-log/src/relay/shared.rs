@@ -154,7 +154,7 @@ impl Shared {
             }
             if Instant::now() >= until {
                 return Err(StoreError::Silent {
-                    context: "a message of the log cannot be seen in the table yet",
+                    context: "a message of the log is not visible in the table yet",
                     waited: SEEN_WITHIN,
                 });
             }

@@ -117,7 +117,7 @@ impl Line {
                         opened: Instant::now(),
                     },
                     None => {
-                        tracing::error!("no thread for the publisher's connection, the common one is used");
+                        tracing::error!("cannot start a thread for the publisher's connection; using the shared connection");
                         self.borrowed()
                     }
                 }

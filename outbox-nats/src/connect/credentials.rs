@@ -33,7 +33,7 @@ pub fn connect_options_with_credentials(path: impl Into<PathBuf>) -> io::Result<
         match Credentials::read(&path) {
             Ok(credentials) => *last = credentials,
             Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "credentials file is not readable; the last one is used");
+                tracing::debug!(path = %path.display(), %error, "credentials file is not readable; using the last credentials");
             }
         }
         std::future::ready(last.answer(&nonce))

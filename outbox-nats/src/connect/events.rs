@@ -50,18 +50,18 @@ impl Notices {
         };
         match notice {
             Notice::Connected => tracing::info!(connection, servers, "connected to nats"),
-            Notice::Again(after) => tracing::info!(servers, ?after, "connected to nats again"),
+            Notice::Again(after) => tracing::info!(servers, ?after, "reconnected to nats"),
             Notice::Lost(reason) => {
                 tracing::warn!(
                     servers,
                     reason,
-                    "no connection to nats, tried again until there is one"
+                    "no connection to nats; retrying until a server answers"
                 );
             }
             Notice::Refused(reason) => tracing::error!(
                 servers,
                 reason,
-                "nats refuses the credentials; correct user, password, token or credentials file; tried again until they are right"
+                "nats rejects the credentials; correct user, password, token or credentials file; retrying"
             ),
             Notice::Repeated(reason) => tracing::debug!(connection, servers, reason, "no connection to nats"),
             Notice::Other => self.tell_other(event, connection, is_new_denial),

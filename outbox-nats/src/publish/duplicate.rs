@@ -56,7 +56,7 @@ pub(crate) async fn check(
         None => "no message of an outbox".to_owned(),
     };
     let context = format!(
-        "stream `{}` did not take message {}: its stream sequence {} has the same id and is {what}; record the event again under another id",
+        "stream `{}` did not store message {}: stream sequence {} has the same id and is {what}; record the event again with another id",
         attempt.stream, message.id, receipt.stream_sequence
     );
     Err(PublishError::new(FailureClass::Permanent, context))
@@ -71,12 +71,12 @@ fn not_checked(
     let (class, why) = match publisher.is_denied(&api) {
         true => (
             FailureClass::Configuration,
-            format!("cannot be read: this user needs the permission to publish on `{api}`"),
+            format!("cannot be read; grant this user the permission to publish on `{api}`"),
         ),
         false => (FailureClass::Unknown, "has not been read".to_owned()),
     };
     let context = format!(
-        "the server knows the id of message {} already, and the stored message {why}",
+        "the server has stored the id of message {} before, and the stored message {why}",
         attempt.id
     );
     PublishError::new(class, context).with_source(error)

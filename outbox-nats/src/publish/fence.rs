@@ -91,7 +91,7 @@ pub(crate) async fn send(
         }
     }
     let context = format!(
-        "message {} was fenced off {TRIES_MAX} times: somebody else publishes on `{subject}` at the same time",
+        "message {} was rejected {TRIES_MAX} times: another process publishes on `{subject}` at the same time",
         message.id
     );
     let error = PublishError::new(FailureClass::Unknown, context);

@@ -161,7 +161,7 @@ impl JetStreamPublisher {
         let slot = self.line.slot();
         let live = self.line.open(&slot).await;
         if live.client.connection_state() != State::Connected {
-            let context = format!("not connected, stream `{}` is out of reach", self.stream.name);
+            let context = format!("not connected, stream `{}` is unreachable", self.stream.name);
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         use_it(live).await
@@ -191,7 +191,7 @@ impl JetStreamPublisher {
         let subjects = self
             .connected(async |live| {
                 let stream = live.context.get_stream(name).await.map_err(|error| {
-                    let context = format!("stream `{name}` cannot be read, so its subjects are not known");
+                    let context = format!("stream `{name}` cannot be read, so its subjects are unknown");
                     PublishError::new(FailureClass::Transient, context).with_source(error)
                 })?;
                 Ok(stream.cached_info().config.subjects.clone())

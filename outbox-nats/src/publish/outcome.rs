@@ -58,7 +58,7 @@ pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
 pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String {
     let subject = subject.escape_debug();
     format!(
-        "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it, unless its cluster is electing a leader"
+        "no stream captures subject `{subject}` of message {id}; add the subject to stream `{stream}`, unless its cluster is electing a leader"
     )
 }
 
@@ -81,7 +81,7 @@ impl PublishAttempt<'_> {
         }
         if ack.sequence == 0 {
             let context = format!(
-                "acknowledgement of message {id} has no stream sequence, which does not prove that it is stored"
+                "acknowledgement of message {id} has no stream sequence, so the message may not be stored"
             );
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
@@ -152,7 +152,7 @@ impl PublishAttempt<'_> {
                     ..
                 },
             ) => format!(
-                "message {id} is larger than the server or stream `{stream}` takes; raise `max_payload` or `max_msg_size`, or send a reference"
+                "message {id} is larger than the server or stream `{stream}` accepts; raise `max_payload` or `max_msg_size`, or send a reference"
             ),
             (FailureClass::Unknown, ..) => format!("message {id} was not confirmed by stream `{stream}`"),
             (FailureClass::Backpressure, ..) => {

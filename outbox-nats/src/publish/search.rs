@@ -87,7 +87,7 @@ pub(crate) async fn find(
             publisher.searches().note(id, &made_at, last);
         } else {
             let context = format!(
-                "message {id} may be on subject `{}` already: it was searched up to stream sequence {seen} of {last}, and the next try goes on there",
+                "message {id} may already be on subject `{}`: the search has reached stream sequence {seen} of {last}, and the next attempt continues there",
                 attempt.subject
             );
             return Err(PublishError::new(FailureClass::Transient, context));

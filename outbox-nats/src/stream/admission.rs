@@ -76,7 +76,7 @@ impl fmt::Display for Limit {
             Self::Bytes(most) => write!(f, "max_bytes is {most}"),
             Self::MessagesOfSubject(most) => write!(
                 f,
-                "max_msgs_per_subject is {most}, the subject holds so many, and discard_new_per_subject is set"
+                "max_msgs_per_subject is {most} and reached, and discard_new_per_subject is set"
             ),
         }
     }
@@ -132,25 +132,25 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoStream { stream } => write!(f, "there is no stream `{stream}`"),
+            Self::NoStream { stream } => write!(f, "stream `{stream}` does not exist"),
             Self::NotCaptured { stream, subject } => {
                 write!(f, "stream `{stream}` does not capture subject `{subject}`")
             }
-            Self::Sealed { stream } => write!(f, "stream `{stream}` is sealed and takes no messages"),
+            Self::Sealed { stream } => write!(f, "stream `{stream}` is sealed and accepts no messages"),
             Self::Unconfirmed { stream } => {
-                write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
+                write!(f, "stream `{stream}` has no_ack and confirms no messages")
             }
             Self::Full {
                 stream,
                 limit: limit @ Limit::MessagesOfSubject(_),
-            } => write!(f, "stream `{stream}` refuses messages of a subject: {limit}"),
+            } => write!(f, "stream `{stream}` rejects messages on this subject: {limit}"),
             Self::Full { stream, limit } => {
-                write!(f, "stream `{stream}` is full and refuses messages: {limit}")
+                write!(f, "stream `{stream}` is full and rejects messages: {limit}")
             }
             Self::TooLarge { bytes, limit } => {
                 write!(
                     f,
-                    "it has {bytes} bytes with headers, and at most {limit} are taken"
+                    "the message has {bytes} bytes with headers; the limit is {limit}"
                 )
             }
             Self::Unsendable { what } => f.write_str(what),
@@ -314,7 +314,7 @@ mod tests {
             |_| {},
             subject,
             1_001,
-            Some("it has 1001 bytes with headers, and at most 1000 are taken"),
+            Some("the message has 1001 bytes with headers; the limit is 1000"),
         );
         check(
             |_| {},
@@ -326,19 +326,19 @@ mod tests {
             |outlook| outlook.subjects = None,
             subject,
             1,
-            Some("there is no stream `EVENTS`"),
+            Some("stream `EVENTS` does not exist"),
         );
         check(
             |outlook| outlook.is_sealed = true,
             subject,
             1,
-            Some("stream `EVENTS` is sealed and takes no messages"),
+            Some("stream `EVENTS` is sealed and accepts no messages"),
         );
         check(
             |outlook| outlook.confirms = false,
             subject,
             1,
-            Some("stream `EVENTS` has no_ack, so nothing is ever confirmed"),
+            Some("stream `EVENTS` has no_ack and confirms no messages"),
         );
     }
 
@@ -354,8 +354,8 @@ mod tests {
             let refusal = outlook.refuses(subject, 1).map(|refusal| refusal.to_string());
             assert_eq!(refusal.as_deref(), expected);
         };
-        let of_messages = Some("stream `EVENTS` is full and refuses messages: max_msgs is 7000");
-        let of_bytes = Some("stream `EVENTS` is full and refuses messages: max_bytes is 7000");
+        let of_messages = Some("stream `EVENTS` is full and rejects messages: max_msgs is 7000");
+        let of_bytes = Some("stream `EVENTS` is full and rejects messages: max_bytes is 7000");
         check(room(0), None, of_messages);
         check(room(0), room(51), of_messages);
         check(room(1), room(51), of_bytes);

@@ -172,7 +172,7 @@ impl Log {
             return Ok(());
         }
         let context = format!(
-            "stream `{}` cannot be read without changing it: it has retention {retention:?}, and deletes what a reader has taken; needed is Limits",
+            "stream `{}` cannot be read without changing it: retention {retention:?} deletes acknowledged messages; retention must be Limits",
             self.name
         );
         Err(PublishError::new(FailureClass::Configuration, context))
@@ -278,7 +278,7 @@ impl Log {
         policy: DeliverPolicy,
         subject: Option<&str>,
     ) -> Result<PullConsumer, PublishError> {
-        let failed = |error| silent(&self.name, "no consumer could be made").with_source(error);
+        let failed = |error| silent(&self.name, "no consumer could be created").with_source(error);
         let mut config = serde_json::to_value(policy).map_err(|error| failed(error.into()))?;
         config["ack_policy"] = "none".into();
         config["replay_policy"] = "instant".into();
@@ -323,7 +323,7 @@ impl Log {
         while messages < RAW_MESSAGES && bytes < RAW_BYTES {
             let next = message::next(&self.context, &self.name, behind + 1, subject.unwrap_or(">")).await;
             let next = next.map_err(|error| {
-                silent(&self.name, &format!("no answer about the message behind stream sequence {behind}; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`", self.name))
+                silent(&self.name, &format!("no answer about the message after stream sequence {behind}; grant this user the permission to publish on `$JS.API.STREAM.MSG.GET.{}`", self.name))
                     .with_source(error)
             })?;
             let Some(message) = next.filter(|message| message.stream_sequence <= self.last()) else {
@@ -336,7 +336,7 @@ impl Log {
                 tracing::warn!(
                     stream = self.name,
                     stream_sequence = behind,
-                    "the headers of a message cannot be parsed; only those that can be parsed are read"
+                    "a message has malformed headers; these headers are left out"
                 );
             }
             if !see(behind, message.stored_at, &message.headers) {

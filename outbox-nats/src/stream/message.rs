@@ -35,7 +35,7 @@ pub(crate) struct RawMessage {
 pub(crate) enum RawError {
     #[error("no answer about a message of the stream")]
     Request(#[from] RequestError),
-    #[error("the server refuses to read a message of the stream: {0}")]
+    #[error("the server rejects the read of a stream message: {0}")]
     Refused(String),
     #[error("the answer about a message of the stream is malformed")]
     Malformed,

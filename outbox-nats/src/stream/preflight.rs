@@ -125,37 +125,37 @@ pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
             stream.no_ack,
             "no_ack",
             "true",
-            "false, for publishers wait for the acknowledgement",
+            "false, because publishers wait for the acknowledgement",
         ),
         (
             stream.sealed,
             "sealed",
             "true",
-            "false, for a sealed stream takes no messages",
+            "false, because a sealed stream accepts no messages",
         ),
         (
             stream.mirror.is_some(),
             "mirror",
             "another stream",
-            "none, for a mirror takes no messages",
+            "none, because a mirror accepts no messages",
         ),
         (
             renames,
             "subject_transform",
             "one of the published subjects",
-            "none for these subjects, for consumers filter by the published subject and would get nothing",
+            "none for these subjects, because consumers filter by the published subject and would receive nothing",
         ),
         (
             stream.persist_mode == Some(PersistenceMode::Async),
             "persist_mode",
             "async",
-            "default, for the server acknowledges messages before it stores them",
+            "default, because the server acknowledges messages before it stores them",
         ),
         (
             stream.allow_message_counter,
             "allow_msg_counter",
             "true",
-            "false, for a stream of counters rejects other messages",
+            "false, because a stream of counters rejects other messages",
         ),
     ];
     let wrong = settings.into_iter().find(|(wrong, ..)| *wrong);
@@ -171,7 +171,7 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     let mut warnings = Vec::new();
     if !seen.version_is_known {
         warnings.push(format!(
-            "nats-server is version {}, needed is 2.9 or newer",
+            "nats-server has version {}; update it to 2.9 or newer",
             seen.version
         ));
     }
@@ -179,7 +179,7 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     let limit = message_bytes_max(seen.stream, seen.max_payload);
     if limit < MESSAGE_BYTES {
         warnings.push(format!(
-            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
+            "server and stream `{name}` accept at most {limit} bytes with headers (max_payload, max_msg_size), but an outbox records up to {MESSAGE_BYTES}; raise both limits or lower the outbox's limit, or larger messages become dead letters"
         ));
     }
     warnings
@@ -197,7 +197,7 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warn(
         stream.retention != RetentionPolicy::Limits,
         format!(
-            "stream `{name}` has retention {:?}, which forgets published ids with the messages and so stores copies; needed is Limits",
+            "stream `{name}` has retention {:?}, which deletes published ids with their messages, so the stream stores copies; retention must be Limits",
             stream.retention
         ),
     );
@@ -206,7 +206,7 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warn(
         window < WINDOW_NEEDED,
         format!(
-            "stream `{name}` has duplicate window {window:?}, needed is {WINDOW_NEEDED:?} or more, better {WINDOW_WANTED:?}: {outlast}"
+            "stream `{name}` has duplicate window {window:?}; set it to {WINDOW_NEEDED:?} or more, better {WINDOW_WANTED:?}: {outlast}"
         ),
     );
     warn(
@@ -217,9 +217,7 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     );
     warn(
         stream.storage != StorageType::File,
-        format!(
-            "stream `{name}` is in memory, so a restart of the server loses messages; needed is file storage"
-        ),
+        format!("stream `{name}` is in memory, so a restart of the server loses messages; use file storage"),
     );
     let copies = if clustered {
         wanted.replicas.max(3)
@@ -229,7 +227,7 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warn(
         stream.num_replicas < copies,
         format!(
-            "stream `{name}` has {}, so the loss of one server stops it or loses messages; needed are {copies}",
+            "stream `{name}` has {}, so the loss of one server stops it or loses messages; set replicas to {copies}",
             replicas(stream.num_replicas)
         ),
     );
@@ -237,14 +235,14 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warn(
         !age.is_zero() && (wanted_age.is_zero() || age < wanted_age),
         format!(
-            "stream `{name}` deletes messages after {age:?}, {wanted_age:?} was asked for; raise max_age"
+            "stream `{name}` deletes messages after {age:?}, but {wanted_age:?} is configured; raise max_age"
         ),
     );
     let limited = stream.max_bytes > 0 || stream.max_messages > 0;
     warn(
         limited && stream.discard == DiscardPolicy::Old,
         format!(
-            "stream `{name}` is limited to {} messages and {} bytes (-1 is no limit) with discard policy old, so it drops unread events silently when full; needed is discard policy new",
+            "stream `{name}` is limited to {} messages and {} bytes (-1 is no limit) with discard policy old, so it drops unread events silently when full; use discard policy new",
             stream.max_messages, stream.max_bytes
         ),
     );
@@ -258,7 +256,7 @@ pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream
     warn(
         stream.max_messages_per_subject > 0 && stream.discard_new_per_subject,
         format!(
-            "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; unset both",
+            "stream `{name}` rejects messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; unset both",
             stream.max_messages_per_subject
         ),
     );

@@ -87,8 +87,7 @@ async fn oldest_age(
         if may_read.was_not_answered() {
             tracing::warn!(
                 consumer = info.name,
-                "the server did not say how old the oldest message is, and is asked again in a minute; if it never does, this user needs the permission to publish \
-                 on `$JS.API.STREAM.MSG.GET.{}`",
+                "no answer about the age of the oldest message; next request in a minute; if this repeats, grant this user the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
                 info.stream_name
             );
         }

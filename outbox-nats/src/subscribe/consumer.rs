@@ -63,7 +63,7 @@ impl Durable {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
                 self.may_write(&config, &[])?;
-                tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is made");
+                tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is created");
                 self.store(config).await?;
                 (is_fitted, has_settled) = (true, true);
                 sleep(OVERWRITTEN_AFTER).await;
@@ -118,7 +118,7 @@ impl Durable {
             sleep(OVERWRITTEN_AFTER).await;
         }
         Err(SubscriberError::Interrupted {
-            context: format!("consumer `{name}` is changed by others at the same time"),
+            context: format!("other processes keep changing consumer `{name}`"),
             source: None,
         })
     }
@@ -147,7 +147,7 @@ impl Durable {
         let changes = changes.join("; ");
         tracing::warn!(
             consumer = name,
-            "somebody has undone what this process wants, it is restored: {changes}"
+            "another program has changed this consumer; restoring: {changes}"
         );
         // One write for list and filter keeps the time with a narrow filter short. Meanwhile no
         // process relies on the missing entry (`interest::HEALS`).
@@ -190,7 +190,7 @@ impl Durable {
             .collect();
         (!new.is_empty()).then(|| {
             format!(
-                "{} is asked for, the description must be \"{}\"",
+                "{} is requested, so the description must be \"{}\"",
                 new.join(", "),
                 self.asked_in(seen).describe(seen.description.as_deref())
             )
@@ -201,8 +201,7 @@ impl Durable {
         if Self::asked_so_far(seen).is_everything() {
             tracing::warn!(
                 consumer = self.spec.name,
-                "the list of event types that were asked for does not fit into {} bytes: every message without a handler counts as asked for and goes back \
-                 for ever; use several consumer names, or set UnknownEvent::Skip",
+                "the list of requested event types exceeds {} bytes, so every message without a handler counts as requested and is redelivered without end; use several consumer names, or set UnknownEvent::Skip",
                 interest::DESCRIPTION_BYTES_MAX
             );
         }
@@ -234,20 +233,20 @@ impl Durable {
         let name = &self.spec.name;
         if seen.ack_policy != AckPolicy::Explicit {
             let context = format!(
-                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
+                "consumer `{name}` has acknowledgement policy {:?}; it must be Explicit and cannot be changed; use another consumer name, or delete the consumer with its progress",
                 seen.ack_policy
             );
             return Err(misfit(context));
         }
         if seen.replay_policy == ReplayPolicy::Original {
             let context = format!(
-                "consumer `{name}` has replay policy Original, so it is given messages no faster than they were published and never catches up; it must be Instant, which cannot be changed; use another consumer name, or delete the consumer and with it its progress"
+                "consumer `{name}` has replay policy Original, so it receives messages no faster than they were published and never catches up; it must be Instant and cannot be changed; use another consumer name, or delete the consumer with its progress"
             );
             return Err(misfit(context));
         }
         pull::Config::try_from_consumer_config(seen).map_err(|error| {
             let context = format!(
-                "consumer `{name}` is a push consumer, it must be a pull consumer, which cannot be changed; use another consumer name"
+                "consumer `{name}` is a push consumer; it must be a pull consumer and cannot be changed; use another consumer name"
             );
             configuration(context, error)
         })
@@ -263,7 +262,7 @@ impl Durable {
         );
         (!lacking.is_empty()).then(|| {
             format!(
-                "filter is {}, needed is also {}",
+                "filter is {}, must include {}",
                 filters.join(", "),
                 lacking.join(", ")
             )
@@ -273,7 +272,7 @@ impl Durable {
     fn was_narrowed(&self) {
         tracing::error!(
             consumer = self.spec.name,
-            "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
+            "the consumer's filter was too narrow for a moment, so messages published in that time may have been skipped; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
         );
     }
 
@@ -317,7 +316,7 @@ impl Durable {
         tracing::warn!(
             consumer = name,
             ?asked,
-            "server ignored filters, one wider filter is used"
+            "the server ignored several filters; using one wider filter"
         );
         let consumer = self
             .create(with_filters(echoed, asked, false, self.stream_subjects()))
@@ -365,7 +364,7 @@ impl Durable {
             )
         } else {
             format!(
-                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name} {settings}",
+                "consumer `{name}` has wrong settings: {}; change them with: nats consumer edit {stream} {name} {settings}",
                 changes.join("; ")
             )
         };

@@ -60,7 +60,7 @@ impl Rescue {
             tracing::warn!(
                 consumer = consumer.cached_info().name,
                 error = outbox_core::describe(&error),
-                "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
+                "unacknowledged messages cannot be checked after a reconnection; grant this user the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
             );
         }
         self.connects = Some(connects);

@@ -165,8 +165,7 @@ impl JetStreamSubscriber {
         answer
             .map_err(|error| match error.kind() {
                 _ if has_ended => configuration(
-                    "the client of NATS has ended for good: its Tokio runtime has ended, or it was drained, or it has given up reconnecting; make one \
-                     client in each runtime, inside the runtime that uses it",
+                    "the nats client has ended: its Tokio runtime has ended, the client was drained, or its reconnections are exhausted; create one client in each runtime, inside the runtime that uses it",
                     error,
                 ),
                 GetStreamErrorKind::JetStream(refused)
@@ -180,7 +179,7 @@ impl JetStreamSubscriber {
                 }
                 GetStreamErrorKind::Request if has_no_responders(&error) => interrupted(
                     format!(
-                        "nobody answers for stream `{name}`: JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)"
+                        "no answer about stream `{name}`: JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)"
                     ),
                     error,
                 ),
@@ -209,7 +208,7 @@ impl JetStreamSubscriber {
         let config = &stream.cached_info().config;
         if config.retention != RetentionPolicy::Limits {
             let context = format!(
-                "stream `{name}` has retention {:?}, which deletes messages that other consumers have not read and forgets published ids; it must be Limits",
+                "stream `{name}` has retention {:?}, which deletes published ids, and messages that other consumers have not read; it must be Limits",
                 config.retention
             );
             return Err(misfit(context));
@@ -218,7 +217,7 @@ impl JetStreamSubscriber {
             if !event.is_everything() && !captures(&config.subjects, &filter) {
                 let why = match consumer.siblings.contains(&event) {
                     true => {
-                        " (it is counted by strategy `sequence`; an event that goes elsewhere must be `unsequenced`)"
+                        " (strategy `sequence` counts this event; an event on another stream must be `unsequenced`)"
                     }
                     false => "",
                 };
@@ -329,9 +328,9 @@ fn has_no_responders(error: &GetStreamError) -> bool {
 
 fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
-        "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
+        "the name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
     } else if consumer.events.is_empty() {
-        "it wants no events; register at least one handler"
+        "no event is requested; register at least one handler"
     } else if matches!(consumer.start_at, StartAt::Time(time) if listing::since(time).is_none()) {
         "`start_at` must be in the years 0 to 9999"
     } else if consumer.ack_wait.is_zero() {

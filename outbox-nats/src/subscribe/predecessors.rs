@@ -88,7 +88,7 @@ impl Predecessors {
         timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| {
             Err(SubscriberError::Interrupted {
                 context: format!(
-                    "the server did not say where aggregates begin; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
+                    "no answer about the first message of an aggregate; grant this user the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
                     self.stream.cached_info().config.name
                 ),
                 source: None,

@@ -33,7 +33,7 @@ pub(crate) enum PullError {
     Deleted,
     #[error("the server refused a pull request: {0}")]
     Refused(String),
-    #[error("nobody answered a pull request")]
+    #[error("no answer to a pull request")]
     NoResponders,
     #[error("the server has been silent for {0:?}")]
     Silent(Duration),

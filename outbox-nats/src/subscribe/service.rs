@@ -43,8 +43,7 @@ pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool
             consumer,
             other,
             service,
-            "another service has used this consumer: services that share a consumer name share its messages, and each \
-             message reaches one of them; give each service a consumer name of its own"
+            "another service has used this consumer: services that share a consumer name share its messages; give each service its own consumer name"
         );
     }
     owner != Owner::This

@@ -44,7 +44,7 @@ pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i6
             "backoff",
             &seen.backoff,
             &needed.backoff,
-            Some("none, it replaces ack_wait"),
+            Some("none, because it replaces ack_wait"),
         ),
         (
             "max_request_batch",
@@ -76,7 +76,7 @@ pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i6
         .map(|(setting, seen, needed, words)| (setting, format!("{seen:?}"), format!("{needed:?}"), words))
         .filter(|(_, seen, needed, _)| seen != needed)
         .map(|(setting, seen, needed, words)| {
-            format!("{setting} is {seen}, needed is {}", words.unwrap_or(&needed))
+            format!("{setting} is {seen}, must be {}", words.unwrap_or(&needed))
         })
         .collect()
 }
@@ -124,7 +124,7 @@ pub(crate) fn warnings(
     warn(
         seen.ack_wait > spec.ack_wait,
         format!(
-            "ack_wait stays at {:?}, because another version of the program may need it; for the {:?} that this one wants, run: nats consumer edit <stream> {} --wait={}ms",
+            "ack_wait stays at {:?}, because another version of the program may need it; for the {:?} of this version, run: nats consumer edit <stream> {} --wait={}ms",
             seen.ack_wait,
             spec.ack_wait,
             spec.name,
@@ -134,22 +134,21 @@ pub(crate) fn warnings(
     warn(
         started_elsewhere(&seen.deliver_policy, spec.start_at),
         format!(
-            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to \
-             begin elsewhere, use another consumer name",
+            "deliver_policy stays {:?}, because the consumer exists and keeps its position; `{:?}` applies to new consumers only; to start elsewhere, use another consumer name",
             seen.deliver_policy, spec.start_at
         ),
     );
     warn(
         (1..WAITING_NEEDED).contains(&seen.max_waiting),
         format!(
-            "max_waiting is {}, so requests of many processes are refused in turns; it cannot be changed, needed is {WAITING_NEEDED} or more",
+            "max_waiting is {}, so requests of many processes are rejected in turns; it must be {WAITING_NEEDED} or more and cannot be changed; use another consumer name",
             seen.max_waiting
         ),
     );
     warn(
         seen.rate_limit > 0,
         format!(
-            "rate_limit is {} bits per second, so messages may come late; 0 is without a limit",
+            "rate_limit is {} bits per second, so messages may be late; 0 means no limit",
             seen.rate_limit
         ),
     );
@@ -157,18 +156,18 @@ pub(crate) fn warnings(
     if let Some(until) = seen.pause_until.filter(|until| *until > now) {
         warn(
             true,
-            format!("it is paused, so nothing comes until {until}; end that with: nats consumer resume"),
+            format!("the consumer is paused until {until}; end the pause with: nats consumer resume"),
         );
     }
     warn(
         seen.memory_storage,
-        "it is in memory: after a restart of its server it begins anew, and handled messages come again"
+        "the consumer is in memory: after a restart of its server it starts again, and handled messages are redelivered"
             .to_owned(),
     );
     warn(
         seen.num_replicas > 0 && seen.num_replicas < replicas,
         format!(
-            "it is kept by {} servers, and its stream by {replicas}: the loss of a server may stop it",
+            "the consumer has {} replicas, and its stream has {replicas}: the loss of a server may stop the consumer",
             seen.num_replicas
         ),
     );
@@ -251,7 +250,7 @@ mod tests {
         ] {
             let seen = changes(&config, &spec(), Some(8));
             assert!(seen.len() == 1 && seen[0].starts_with(setting), "{seen:?}");
-            assert!(seen[0].contains(&format!("needed is {needed}")), "{seen:?}");
+            assert!(seen[0].contains(&format!("must be {needed}")), "{seen:?}");
             let fitted = fitted(config, &spec(), 8);
             assert_eq!(changes(&fitted, &spec(), Some(8)), [""; 0], "{setting}");
         }
@@ -277,9 +276,9 @@ mod tests {
             ("max_waiting is 2", with(|config| config.max_waiting = 2)),
             ("in memory", with(|config| config.memory_storage = true)),
             ("rate_limit is 1000", with(|config| config.rate_limit = 1000)),
-            ("1 servers", with(|config| config.num_replicas = 1)),
+            ("1 replicas", with(|config| config.num_replicas = 1)),
             (
-                "it is paused, so nothing comes until 1970-01-01",
+                "the consumer is paused until 1970-01-01",
                 with(|config| config.pause_until = Some(NOW + Duration::from_mins(1))),
             ),
         ] {

@@ -291,7 +291,7 @@ impl JetStreamDelivery {
             // acknowledged.
             let info = message.info().map_err(|error| {
                 interrupted(
-                    format!("a message on `{}` is no delivery", message.subject),
+                    format!("a message on `{}` is not a delivery", message.subject),
                     error,
                 )
             })?;
@@ -325,7 +325,7 @@ impl JetStreamDelivery {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(interrupted(context("was not sent"), error)),
             Err(_) => Err(SubscriberError::Interrupted {
-                context: context("found no room in the send buffer"),
+                context: context("did not fit into the send buffer"),
                 source: None,
             }),
         }

@@ -79,7 +79,7 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     expect(&retry(place), &[("still", "too-large", 1)]);
     let said = ask(place, "retry --all").expect(0).out;
     assert!(
-        said.contains("1  cause still: it has ") && said.contains("at most 2000 are taken"),
+        said.contains("1  cause still: the message has ") && said.contains("the limit is 2000"),
         "{said}"
     );
 

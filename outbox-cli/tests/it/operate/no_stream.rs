@@ -70,7 +70,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
         (&"stuck".into(), &"outbox doctor".into())
     );
     let what = reason["what"].as_str().unwrap();
-    let nobodys = format!("no stream takes subject `{subject}`");
+    let nobodys = format!("no stream captures subject `{subject}`");
     for text in ["1 message fails again and again", &nobodys, &place.name] {
         assert!(what.contains(text), "{text}: {what}");
     }
@@ -114,7 +114,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     // The relay registers its recovery at the next lease renewal.
     eventually("the end of the failure", async || {
         let status = ask(place, "status -o json").json();
-        !status[0]["reasons"].to_string().contains("no stream takes")
+        !status[0]["reasons"].to_string().contains("no stream captures")
     })
     .await;
     stop.cancel();

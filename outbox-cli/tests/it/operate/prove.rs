@@ -430,7 +430,7 @@ async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
     assert_eq!(before.0.messages, 1);
 
     let refusal =
-        format!("stream `{name}` cannot be read without changing it: it has retention {retention:?}");
+        format!("stream `{name}` cannot be read without changing it: retention {retention:?} deletes");
     let place = &planted.place;
     let refused = prove(&planted, &[]).expect(1);
     assert!(refused.said.contains(&refusal), "{refused:?}");

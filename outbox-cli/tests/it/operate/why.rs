@@ -130,7 +130,7 @@ async fn what_waits_for_a_time(kind: Kind) {
         &["behind-delayed"],
         "waits behind #1 order.placed",
     );
-    check(why(&planted, first), 4, &["no-stream"], "there is no stream");
+    check(why(&planted, first), 4, &["no-stream"], "does not exist");
     check(why(&planted, second), 4, &["no-stream"], "waits behind #1 order");
     planted.provision().await;
     check(why(&planted, first), 3, &["backing-off"], "no answer");
@@ -258,7 +258,7 @@ async fn what_the_broker_refuses(kind: Kind) {
     let context = jetstream::new(client);
     let filled = context.publish(other.clone(), "".into()).await;
     filled.unwrap().await.unwrap();
-    check(why(&planted, first), 3, &["full"], "is full and refuses messages");
+    check(why(&planted, first), 3, &["full"], "is full and rejects messages");
     the_full_stream_is_named(&planted, first);
     a_full_subject_is_named(&planted, first, &context).await;
     stream(place, |config| config.sealed = true).await;

@@ -23,7 +23,7 @@ pub enum ProvisionError {
         source: CatalogueError,
     },
     /// The description of the stream contradicts itself.
-    #[error("spec of stream `{stream}`: {reason}")]
+    #[error("description of stream `{stream}` is invalid: {reason}")]
     Spec {
         /// The stream's name, escaped.
         stream: String,
@@ -63,7 +63,7 @@ pub enum ProvisionError {
         needed: Duration,
     },
     /// No subject of the stream captures an event, or a subject of the description.
-    #[error("{what} has no place on stream `{stream}` ({}); add subject `{subject}` to it", seen.join(", "))]
+    #[error("stream `{stream}` ({}) does not capture {what}; add subject `{subject}` to the stream", seen.join(", "))]
     Uncaptured {
         /// The stream's name.
         stream: String,
@@ -117,7 +117,7 @@ impl ProvisionError {
     }
 
     pub(crate) fn contended(stream: &str) -> Self {
-        Self::unavailable(stream, "other processes keep changing it")
+        Self::unavailable(stream, "other processes keep changing the stream")
     }
 
     pub(crate) fn check_retention(stream: &str, seen: &Config) -> Result<(), Self> {
@@ -127,7 +127,7 @@ impl ProvisionError {
                 stream: stream.to_owned(),
                 setting: "retention",
                 seen: format!("{retention:?}"),
-                needed: "Limits, because others forget published ids, and cannot be changed: create another stream",
+                needed: "Limits, because other policies delete published ids; it cannot be changed, so create another stream",
             }),
         }
     }

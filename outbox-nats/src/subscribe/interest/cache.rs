@@ -114,13 +114,13 @@ impl Oracle {
                 return Err(self.unknown("nobody reads any more"));
             }
         }
-        Err(self.unknown("the list is changed, or the server is slow"))
+        Err(self.unknown("the list has changed, or the server is slow"))
     }
 
     fn unknown(&self, why: &str) -> SubscriberError {
         SubscriberError::Interrupted {
             context: format!(
-                "what consumer `{}` was asked for is not known: {why}",
+                "requested event types of consumer `{}` are unknown: {why}",
                 self.consumer
             ),
             source: None,
@@ -146,7 +146,7 @@ async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
                     tracing::error!(
                         consumer = name,
                         error,
-                        "what this process wants was undone, and could not be restored"
+                        "another program has changed this consumer, and the change could not be undone"
                     );
                 }
                 refused = why;

@@ -42,7 +42,7 @@ fn failing() -> Announcement {
         )),
         trouble: Some(RelayTrouble {
             class: TroubleClass::Broker(FailureClass::Configuration),
-            error: "no stream takes `events.order.1.placed`".to_owned(),
+            error: "no stream captures `events.order.1.placed`".to_owned(),
             failing_for: Duration::from_secs(90),
         }),
     }
