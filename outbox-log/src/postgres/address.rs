@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_and_its_password_not_shown() {
+    fn address_is_parsed_and_debug_hides_the_password() {
         let address = Address::parse("postgres://re%40lay:p%2Fw@db:5433/shop?sslmode=disable").unwrap();
         assert_eq!((address.user(), address.password.as_str()), ("re@lay", "p/w"));
         assert_eq!(format!("{address:?}"), "re@lay@db:5433/shop");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_those_of_the_pool() {
+    fn address_parameters_match_the_pool() {
         let address = "postgres://db/?user=relay&password=p%2Fw&hostaddr=192.0.2.1&port=5433&dbname=shop";
         let address = Address::parse(address).unwrap();
         assert_eq!(format!("{address:?}"), "relay@192.0.2.1:5433/shop");
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_prepared_as_postgres_prepares_it() {
+    fn password_is_prepared_as_in_postgres() {
         // A soft hyphen is dropped, and a non-breaking space becomes a space.
         let address = Address::parse("postgres://relay:a%C2%ADb%C2%A0c@db/shop").unwrap();
         assert_eq!(address.password, "ab c");
     }
 
     #[test]
-    fn an_address_that_cannot_work_is_refused_without_showing_it() {
+    fn unusable_address_error_hides_the_address() {
         for address in [
             "shop",
             "mysql://relay:hunter2@db/shop",

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_transaction_that_keeps_the_table_from_being_changed_is_named() {
+    async fn error_names_the_transaction_that_locks_the_table() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };

@@ -431,7 +431,7 @@ mod tests {
 
     /// A publication may include pending rows, which the table relay publishes.
     #[test]
-    fn a_row_that_is_not_the_logs_is_no_message() {
+    fn pending_row_is_no_message_of_the_log() {
         let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
         decoder.take(FIRST, described(&SENT)).unwrap();
         for status in [0_u8, 1, 2, 3] {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_unreadable_headers_is_a_message_that_cannot_be_published() {
+    fn row_with_unreadable_headers_is_unpublishable() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
         decoder.take(FIRST, described(&SENT)).unwrap();

@@ -471,7 +471,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_outage_while_a_log_is_looked_at_is_no_wrong_set_up() {
+    async fn outage_during_a_check_is_no_setup_problem() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };

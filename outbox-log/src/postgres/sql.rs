@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_that_postgresql_takes_for_a_slot() {
+    fn log_name_must_be_a_valid_slot_name() {
         let named = |name| Names::new(&TableNames::default(), name).map(|names| names.slot);
         assert_eq!(named("orders_2").unwrap(), "orders_2_log");
         for name in ["", "Orders", "a-b", "ä", &"x".repeat(51), "a'b"] {

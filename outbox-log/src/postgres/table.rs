@@ -306,7 +306,7 @@ mod tests {
 
     /// Later statements would join a transaction that never ends.
     #[tokio::test]
-    async fn a_begin_that_is_dropped_leaves_no_transaction_in_the_pool() {
+    async fn dropped_begin_leaves_no_transaction_in_the_pool() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_are_compared_although_their_numbers_begin_again() {
+    fn transaction_ids_are_compared_across_wraparound() {
         let epoch = 1 << 32;
         for (transaction, ended, expected) in [
             (7, 8, true),

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trial_waits_for_the_end_of_the_offer_and_does_not_end_the_pauses() {
+    async fn trial_waits_for_the_offer_and_keeps_the_pauses() {
         let mut offer = Offer::default();
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
         offer.closed();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trial_looks_whether_the_log_is_free() {
+    async fn trial_checks_that_the_log_is_free() {
         let mut offer = Offer::default();
         offer.announced(Fitness::Ailing, false, PATIENCE);
         offer.taken();
@@ -146,7 +146,7 @@ mod tests {
 
     /// The engine has lost its leases, and releases nothing.
     #[tokio::test(start_paused = true)]
-    async fn a_reading_that_ends_by_itself_during_an_offer_counts_as_left() {
+    async fn reading_that_ends_during_an_offer_counts_as_left() {
         let mut offer = Offer::default();
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
         assert!(offer.announced(Fitness::Ailing, false, PATIENCE));

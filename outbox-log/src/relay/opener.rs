@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_nobody_asks_for_lets_the_log_go() {
+    async fn unclaimed_reader_releases_the_log() {
         let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
         let is_read = || reads.load(Ordering::SeqCst);
         let moment = Duration::from_millis(100);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_call_finds_the_reader_that_was_opened() {
+    async fn next_call_gets_the_opened_reader() {
         let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
         let first = timeout(
             Duration::from_millis(100),

@@ -9,11 +9,11 @@ use crate::support::{Place, init, quick, sleep, until_reads};
 
 crate::on_a_log! {
     a_second_relay_stands_by_and_takes_over,
-    a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back,
+    running_log_relay_survives_drop_and_init,
 }
 
 crate::without_a_log! {
-    a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy,
+    log_relay_takes_over_a_backlog_without_gap_or_copy,
 }
 
 fn polling(place: &Place) -> Relay<SqlStore, outbox_testing::MemoryPublisher> {
@@ -21,7 +21,7 @@ fn polling(place: &Place) -> Relay<SqlStore, outbox_testing::MemoryPublisher> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_in_both_directions_under_load_loses_and_inverts_nothing() {
+async fn hand_over_under_load_keeps_all_messages_in_order() {
     if let Some(place) = Place::without_log().await {
         hand_over(place).await;
     }
@@ -30,7 +30,7 @@ async fn a_hand_over_in_both_directions_under_load_loses_and_inverts_nothing() {
 /// A snapshot older than the lock would hide commits during the lock wait, and leave their messages
 /// logged without a log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_over_loses_nothing_where_transactions_are_repeatable_by_default() {
+async fn hand_over_loses_nothing_at_repeatable_read() {
     if let Some(place) = Place::at_isolation("repeatable read").await {
         hand_over(place).await;
     }
@@ -77,7 +77,7 @@ async fn hand_over(place: Place) {
 }
 
 /// Half of the messages are pending in the table, the others, of the same aggregates, are logged.
-async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy(place: &Place) {
+async fn log_relay_takes_over_a_backlog_without_gap_or_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {
             for aggregate in n * 10..n * 10 + 10 {
@@ -142,7 +142,7 @@ async fn a_second_relay_stands_by_and_takes_over(place: &Place) {
     place.assert_balanced();
 }
 
-async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back(place: &Place) {
+async fn running_log_relay_survives_drop_and_init(place: &Place) {
     let stop_writers = CancellationToken::new();
     let write = async |n: u32| {
         while !stop_writers.is_cancelled() {

@@ -7,19 +7,19 @@ use sea_orm::ConnectionTrait as _;
 use crate::support::{Place, init, sleep};
 
 crate::on_a_log! {
-    a_session_that_breaks_again_and_again_loses_nothing,
-    a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost,
-    a_slot_that_somebody_moved_on_is_not_trusted,
-    a_relay_that_is_dropped_at_any_moment_loses_nothing,
-    a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing,
-    messages_that_the_publication_left_out_for_a_while_come_from_the_table,
-    a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever,
+    broken_sessions_lose_nothing,
+    slot_dropped_under_load_is_recreated_without_loss,
+    slot_advanced_by_another_program_is_not_trusted,
+    relay_dropped_at_any_moment_loses_nothing,
+    repeated_init_after_a_lost_slot_hides_nothing,
+    messages_outside_the_publication_come_from_the_table,
+    recreated_publication_does_not_stop_the_log,
     a_position_of_another_system_is_not_trusted,
-    a_publication_that_is_made_anew_behind_a_backlog_loses_nothing,
-    a_row_that_is_too_large_for_the_log_is_left_to_the_table,
+    publication_recreated_with_a_backlog_loses_nothing,
+    row_too_large_for_the_log_is_left_to_the_table,
 }
 
-async fn a_session_that_breaks_again_and_again_loses_nothing(place: &Place) {
+async fn broken_sessions_lose_nothing(place: &Place) {
     place
         .run(async {
             for _ in 0..10 {
@@ -32,7 +32,7 @@ async fn a_session_that_breaks_again_and_again_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(place: &Place) {
+async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
     let drop_slot = format!(
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
@@ -60,7 +60,7 @@ async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost(plac
 
 /// As after restoring an old backup next to a live slot: the server would not return the missing
 /// messages.
-async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
+async fn slot_advanced_by_another_program_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
     let moved = format!(
@@ -76,7 +76,7 @@ async fn a_slot_that_somebody_moved_on_is_not_trusted(place: &Place) {
     place.assert_balanced();
 }
 
-async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
+async fn relay_dropped_at_any_moment_loses_nothing(place: &Place) {
     for round in 0..12 {
         place.write(0..10, 3).await;
         let relay = place.relay();
@@ -90,7 +90,7 @@ async fn a_relay_that_is_dropped_at_any_moment_loses_nothing(place: &Place) {
 }
 
 /// Some deployments run the set-up at each start.
-async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: &Place) {
+async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
     init(&place.log()).await;
@@ -100,7 +100,7 @@ async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing(place: 
 }
 
 /// The server silently omits rows that were not published when written.
-async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(place: &Place) {
+async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
     let alter = async |how: &str| {
         let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
         place.execute(&sql).await;
@@ -126,7 +126,7 @@ async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(
 }
 
 /// PostgreSQL decodes older rows at a time without the publication, and fails repeatedly.
-async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever(place: &Place) {
+async fn recreated_publication_does_not_stop_the_log(place: &Place) {
     place
         .run(async {
             place.write(0..5, 2).await;
@@ -194,7 +194,7 @@ impl Place {
 /// A slot does not see a recreated publication: the server fails at each earlier message until an
 /// operator acts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publication_without_the_table_is_reported_and_loses_nothing() {
+async fn publication_without_the_table_is_reported() {
     for is_dropped in [false, true] {
         let Some(place) = Place::open().await else { return };
         let (relay, shutdown) = (place.relay(), CancellationToken::new());
@@ -230,7 +230,7 @@ async fn a_publication_without_the_table_is_reported_and_loses_nothing() {
     }
 }
 
-async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing(place: &Place) {
+async fn publication_recreated_with_a_backlog_loses_nothing(place: &Place) {
     place.write(0..5, 2).await;
     place.drop_publication().await;
     place.write(0..5, 2).await;
@@ -248,7 +248,7 @@ async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing(place: &
 }
 
 /// The log's client allocates no memory for such rows.
-async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table(place: &Place) {
+async fn row_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place
             .execute(&format!(

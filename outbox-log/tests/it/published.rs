@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use crate::support::{Place, SOON, sleep};
 
 crate::on_a_log! {
-    a_position_of_another_server_makes_nothing_published,
+    position_of_another_server_proves_no_publish,
     cancelled_begin_of_a_service_hides_no_write_of_the_log,
 }
 
@@ -49,7 +49,7 @@ async fn passed(place: &Place, store: &SqlStore) -> Span {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
+async fn messages_of_the_log_lost_by_the_broker_are_reconciled() {
     let Some(place) = Place::open().await else { return };
     let store = SqlStore::new(place.db.clone());
     let span = passed(&place, &store).await;
@@ -87,7 +87,7 @@ async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed_is_not() {
+async fn replay_takes_only_messages_passed_by_the_position() {
     let Some(place) = Place::open().await else { return };
     let store = SqlStore::new(place.db.clone());
     let span = passed(&place, &store).await;
@@ -113,7 +113,7 @@ async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed
 }
 
 /// A log of another server, an inactive log, or a future transaction proves nothing.
-async fn a_position_of_another_server_makes_nothing_published(place: &Place) {
+async fn position_of_another_server_proves_no_publish(place: &Place) {
     let store = SqlStore::new(place.db.clone());
     let span = passed(place, &store).await;
     for change in [

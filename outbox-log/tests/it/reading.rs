@@ -13,17 +13,17 @@ use outbox_testing::conformance::probe::{self, Probe};
 use crate::support::{Place, SOON, sleep};
 
 crate::on_a_log! {
-    messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them,
+    messages_of_many_writers_arrive_in_order_without_writes,
     a_large_transaction_arrives_whole_and_in_order,
-    a_transaction_of_many_windows_is_never_in_memory_as_a_whole,
+    transaction_of_many_windows_is_never_whole_in_memory,
     a_poison_message_halts_its_aggregate_until_it_is_retried,
-    ten_thousand_delayed_messages_do_not_hold_up_the_others,
-    a_change_of_the_table_while_it_is_read_disturbs_nothing,
+    delayed_messages_do_not_delay_other_messages,
+    table_change_does_not_disturb_the_reading,
 }
 
 const LOGGED: i16 = 4;
 
-async fn messages_of_many_writers_arrive_in_order_and_nothing_is_written_for_them(place: &Place) {
+async fn messages_of_many_writers_arrive_in_order_without_writes(place: &Place) {
     // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
@@ -66,7 +66,7 @@ async fn a_large_transaction_arrives_whole_and_in_order(place: &Place) {
     place.assert_balanced();
 }
 
-async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole(place: &Place) {
+async fn transaction_of_many_windows_is_never_whole_in_memory(place: &Place) {
     let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
     let mut first = Events::new();
     for aggregate in &aggregates {
@@ -145,7 +145,7 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place)
     place.assert_balanced();
 }
 
-async fn ten_thousand_delayed_messages_do_not_hold_up_the_others(place: &Place) {
+async fn delayed_messages_do_not_delay_other_messages(place: &Place) {
     let later = time::OffsetDateTime::now_utc() + Duration::from_secs(3600);
     place
         .run(async {
@@ -172,7 +172,7 @@ async fn ten_thousand_delayed_messages_do_not_hold_up_the_others(place: &Place) 
     place.assert_balanced();
 }
 
-async fn a_change_of_the_table_while_it_is_read_disturbs_nothing(place: &Place) {
+async fn table_change_does_not_disturb_the_reading(place: &Place) {
     place
         .run(async {
             place.write(0..5, 5).await;

@@ -16,28 +16,28 @@ use sea_orm::{ConnectionTrait as _, Database};
 use crate::support::{Place, init, sleep};
 
 crate::on_a_log! {
-    what_came_from_the_log_is_published_when_the_log_is_taken_down,
-    a_row_that_is_recorded_as_pending_is_not_published_from_the_log,
-    the_log_takes_passwords_and_parameters_as_the_pool_does,
-    a_log_is_taken_down_although_its_reader_stores_nothing,
-    a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down,
-    a_name_that_belongs_to_another_program_is_refused,
+    drop_marks_passed_messages_as_published,
+    pending_row_is_not_published_from_the_log,
+    log_accepts_passwords_and_parameters_of_the_pool,
+    idle_reader_does_not_block_drop,
+    second_log_of_the_same_tables_is_refused,
+    name_of_another_program_is_refused,
 }
 
 crate::without_a_log! {
-    a_log_is_set_up_shown_and_taken_down_as_often_as_you_like,
-    a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused,
-    a_polling_relay_beside_a_log_is_told_at_its_start,
-    messages_that_nobody_has_read_are_counted,
+    init_status_and_drop_are_repeatable,
+    only_the_filter_of_earlier_versions_is_accepted,
+    polling_relay_reports_the_log_at_its_start,
+    unread_messages_are_counted,
     a_publication_of_another_table_is_refused,
-    a_relay_without_a_log_says_what_to_do,
-    tables_that_are_missing_are_named,
-    a_user_who_may_not_read_slots_is_named_with_the_remedy,
-    a_writer_that_is_slow_only_delays_the_set_up,
-    taking_a_log_down_leaves_what_belongs_to_another_program,
+    relay_without_a_log_reports_the_remedy,
+    missing_tables_are_named,
+    error_names_the_user_without_replication,
+    slow_writer_only_delays_init,
+    drop_keeps_the_slot_of_another_program,
 }
 
-async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like(place: &Place) {
+async fn init_status_and_drop_are_repeatable(place: &Place) {
     let log = place.log();
     let before = log.status().await.unwrap();
     assert!(!before.exists && !before.is_on && before.stored.is_none());
@@ -68,7 +68,7 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like(place: &Place
 
 /// Documentation refers operators to this view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_view_for_people_names_logged_messages() {
+async fn readable_view_shows_logged_messages() {
     let Some(place) = Place::open().await else { return };
     place.write(0..1, 1).await;
     let logged = "SELECT count(*) FROM outbox_messages_readable WHERE status = 'logged'";
@@ -77,7 +77,7 @@ async fn the_view_for_people_names_logged_messages() {
 }
 
 /// Purge and replay process published messages only.
-async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &Place) {
+async fn drop_marks_passed_messages_as_published(place: &Place) {
     place.publish_and_pass().await;
     place.log().drop().await.unwrap();
     assert_eq!(place.rows(4).await, 0);
@@ -87,7 +87,7 @@ async fn what_came_from_the_log_is_published_when_the_log_is_taken_down(place: &
 }
 
 /// Any other filter or a column list would hide messages or columns from the reader.
-async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused(place: &Place) {
+async fn only_the_filter_of_earlier_versions_is_accepted(place: &Place) {
     let publication = format!("{}_log", place.name);
     for (of_table, is_right) in [
         ("outbox_messages WHERE (status = 0)", false),
@@ -112,7 +112,7 @@ async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_ar
     place.log().drop().await.unwrap();
 }
 
-async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: &Place) {
+async fn pending_row_is_not_published_from_the_log(place: &Place) {
     // A reader that loses its lease on a busy machine releases the log.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
@@ -138,7 +138,7 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log(place: 
     place.log().drop().await.unwrap();
 }
 
-async fn a_polling_relay_beside_a_log_is_told_at_its_start(place: &Place) {
+async fn polling_relay_reports_the_log_at_its_start(place: &Place) {
     let store = outbox_sea_orm::SqlStore::new(place.db.clone());
     let is_told = async || {
         let warnings = store.preflight(true).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_polling_relay_beside_a_log_is_told_at_its_start(place: &Place) {
     assert!(!is_told().await);
 }
 
-async fn messages_that_nobody_has_read_are_counted(place: &Place) {
+async fn unread_messages_are_counted(place: &Place) {
     let log = place.log();
     init(&log).await;
     assert_eq!(log.status().await.unwrap().undecided, 0);
@@ -179,7 +179,7 @@ async fn a_publication_of_another_table_is_refused(place: &Place) {
     assert!(error.to_string().contains("set it up again"), "{error}");
 }
 
-async fn a_relay_without_a_log_says_what_to_do(place: &Place) {
+async fn relay_without_a_log_reports_the_remedy(place: &Place) {
     let error = place.relay().run(Default::default()).await.unwrap_err();
     assert!(
         matches!(error, RelayError::Store(StoreError::Setup { .. })),
@@ -193,7 +193,7 @@ async fn a_relay_without_a_log_says_what_to_do(place: &Place) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_with_another_wal_level_is_refused_with_the_setting() {
+async fn wrong_wal_level_error_names_the_setting() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };
@@ -203,7 +203,7 @@ async fn a_server_with_another_wal_level_is_refused_with_the_setting() {
     assert!(error.to_string().contains("wal_level = logical"), "{error}");
 }
 
-async fn tables_that_are_missing_are_named(place: &Place) {
+async fn missing_tables_are_named(place: &Place) {
     place
         .execute(&format!("CREATE SCHEMA {}_empty", place.name))
         .await;
@@ -218,7 +218,7 @@ async fn tables_that_are_missing_are_named(place: &Place) {
     log.drop().await.unwrap();
 }
 
-async fn a_user_who_may_not_read_slots_is_named_with_the_remedy(place: &Place) {
+async fn error_names_the_user_without_replication(place: &Place) {
     let user = format!("{}_user", place.name);
     place.execute(&format!("CREATE ROLE {user} LOGIN")).await;
     let url = place.url.replace("postgres@", &format!("{user}@"));
@@ -239,7 +239,7 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy(place: &Place) {
 }
 
 /// PostgreSQL and the pool prepare a password: a soft hyphen is dropped.
-async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) {
+async fn log_accepts_passwords_and_parameters_of_the_pool(place: &Place) {
     let user = format!("{}_user", place.name);
     place
         .execute(&format!(
@@ -264,7 +264,7 @@ async fn the_log_takes_passwords_and_parameters_as_the_pool_does(place: &Place) 
 }
 
 /// A relay detects that its log is gone when it stores its position.
-async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
+async fn idle_reader_does_not_block_drop(place: &Place) {
     let log = place.log();
     let reader = log.open().await.unwrap();
     assert!(reader.is_some());
@@ -274,7 +274,7 @@ async fn a_log_is_taken_down_although_its_reader_stores_nothing(place: &Place) {
 }
 
 /// Both would publish each message, and each would treat the other's adoptions as lost.
-async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down(place: &Place) {
+async fn second_log_of_the_same_tables_is_refused(place: &Place) {
     let second = place.log().named(&format!("{}_b", place.name)).unwrap();
     for error in [
         second.check().await.unwrap_err(),
@@ -291,7 +291,7 @@ async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_dow
     second.drop().await.unwrap();
 }
 
-async fn a_writer_that_is_slow_only_delays_the_set_up(place: &Place) {
+async fn slow_writer_only_delays_init(place: &Place) {
     let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
     let tx = writer.begin().await.unwrap();
     outbox_sea_orm::record(&tx, [outbox_testing::conformance::probe::Probe::noted("slow", 1)])
@@ -312,7 +312,7 @@ async fn a_writer_that_is_slow_only_delays_the_set_up(place: &Place) {
     assert_eq!(place.rows(4).await, 2);
 }
 
-async fn a_name_that_belongs_to_another_program_is_refused(place: &Place) {
+async fn name_of_another_program_is_refused(place: &Place) {
     place.drop_slot().await;
     place
         .execute(&format!(
@@ -326,7 +326,7 @@ async fn a_name_that_belongs_to_another_program_is_refused(place: &Place) {
 }
 
 /// All databases of a server share slot names, and have the same default.
-async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place) {
+async fn drop_keeps_the_slot_of_another_program(place: &Place) {
     let slot = format!("{}_log", place.name);
     let make = format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'test_decoding')");
     let count = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
@@ -348,7 +348,7 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program(place: &Place)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn passwords_of_the_environment_and_of_the_file_are_those_of_the_pool() {
+async fn environment_and_password_file_match_the_pool() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {
         return;
     };
@@ -379,7 +379,7 @@ async fn passwords_of_the_environment_and_of_the_file_are_those_of_the_pool() {
         ("PGPASSWORD", "other", false),
         ("PGPASSFILE", file.as_str(), true),
     ] {
-        let run = Rerun::of(&["what_came_from_the_log_is_published_when_the_log_is_taken_down"])
+        let run = Rerun::of(&["drop_marks_passed_messages_as_published"])
             .with("OUTBOX_TEST_POSTGRES_LOGICAL_URL", server.url())
             .with(variable, value)
             .run()

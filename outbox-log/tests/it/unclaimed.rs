@@ -7,13 +7,13 @@ use outbox_sea_orm::SqlStore;
 use crate::support::{Place, init, quick};
 
 crate::on_a_log! {
-    taking_down_a_log_that_never_was_leaves_the_one_that_is,
-    a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call,
+    drop_of_an_unknown_log_keeps_the_active_log,
+    interrupted_drop_is_finished_by_the_next_call,
 }
 
 /// As after restoring a dump on another server with other transaction ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down() {
+async fn drop_releases_messages_logged_on_another_server() {
     for change in [
         "system_id = system_id + 1, passed_xid = '1000'",
         "system_id = system_id + 1, passed_xid = '1000000000'",
@@ -49,7 +49,7 @@ async fn after(accident: &str, place: Option<Place>) -> Option<Place> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
+async fn init_publishes_messages_logged_without_a_log() {
     for accident in ACCIDENTS {
         let Some(place) = after(accident, Place::open().await).await else {
             return;
@@ -69,7 +69,7 @@ async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_is_taken_down() {
+async fn drop_releases_messages_logged_without_a_log() {
     for accident in ACCIDENTS {
         let Some(place) = after(accident, Place::open().await).await else {
             return;
@@ -97,7 +97,7 @@ async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_i
 }
 
 /// A wrong name must not affect the messages of the active log.
-async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) {
+async fn drop_of_an_unknown_log_keeps_the_active_log(place: &Place) {
     place.write(0..3, 1).await;
     let other = place.log().named(&format!("{}_b", place.name)).unwrap();
     other.drop().await.unwrap();
@@ -113,7 +113,7 @@ async fn taking_down_a_log_that_never_was_leaves_the_one_that_is(place: &Place) 
 }
 
 /// A crash after new messages are pending again, and before published messages are marked.
-async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place: &Place) {
+async fn interrupted_drop_is_finished_by_the_next_call(place: &Place) {
     place.publish_and_pass().await;
     place
         .execute(
@@ -136,7 +136,7 @@ async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call(place:
 
 /// The second call must not mistake its own slot for the stored one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_two_set_up_at_once_loses_nothing() {
+async fn concurrent_init_loses_nothing() {
     for _ in 0..5 {
         let Some(place) = Place::without_log().await else {
             return;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_an_error_that_quotes_nothing() {
+    fn damaged_file_error_quotes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("relay.creds");
         for text in [

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_denial_from_before_the_publish_does_not_count() {
+    async fn earlier_denial_does_not_count() {
         let reports = Reports::new();
         reports.record(&violation(r#"Permissions Violation for Publish to "a""#));
         tokio::time::advance(std::time::Duration::from_millis(1)).await;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_are_bounded_and_forgotten_with_the_connection() {
+    fn denials_are_bounded_and_cleared_on_reconnection() {
         let reports = Reports::new();
         for n in 0..3 * SUBJECTS_MAX {
             reports.record(&violation(&format!(

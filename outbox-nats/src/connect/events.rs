@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_is_told_once_for_all_connections() {
+    async fn outage_is_logged_once_for_all_connections() {
         let mut outage = Outage::default();
         assert_eq!(outage.note(&Event::Connected, "shared"), Notice::Connected);
         assert_eq!(outage.note(&Event::Connected, "publisher"), Notice::Connected);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_that_are_refused_while_it_runs_are_told_once() {
+    async fn rejected_credentials_are_logged_once() {
         let mut outage = Outage::default();
         assert!(matches!(
             outage.note(&Event::Disconnected, "shared"),

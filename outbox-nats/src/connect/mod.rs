@@ -332,7 +332,7 @@ mod tests {
 
     /// One address refuses connections, the other accepts without a reply. A round reports either.
     #[tokio::test(start_paused = true)]
-    async fn each_reason_for_waiting_is_told_once() {
+    async fn each_reason_for_waiting_is_logged_once() {
         let log = Log::default();
         // With a single subscriber, tracing caches the interest of the first thread that logs.
         let _second = tracing::Dispatch::new(log.clone());
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_connection_names_the_server_and_no_password() {
+    async fn connect_error_names_the_server_without_password() {
         let error = connect("nats://relay:hunter2@127.0.0.1:1", connect_options())
             .await
             .unwrap_err();

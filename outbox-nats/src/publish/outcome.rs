@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_counts_only_with_stream_sequence_and_stream() {
+    fn acknowledgement_needs_stream_and_stream_sequence() {
         let receipt = |stream_sequence, duplicate| Receipt {
             stream_sequence,
             duplicate,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_by_itself_is_temporary() {
+    fn temporary_rejections_are_recognised() {
         for (status, code, expected) in [
             (503, 10008, true),
             (500, 10118, true),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_answer_is_unknown_and_a_refused_subject_permanent() {
+    fn bad_answer_is_unknown_and_bad_subject_is_permanent() {
         let unreadable = serde_json::from_str::<u8>("no acknowledgement").unwrap_err();
         let unreadable = SendError::with_source(PublishErrorKind::Other, unreadable);
         assert_eq!(attempt().failure(unreadable).class(), Unknown);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembered_stream_sequences_are_bounded_and_the_recent_ones_stay() {
+    fn cache_is_bounded_and_keeps_recent_stream_sequences() {
         let mut stream_sequences = StreamSequences::default();
         for n in 0..200_000_u64 {
             stream_sequences.set(&n.to_string(), n);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_refused_by_what_the_stream_says() {
+    fn refusal_follows_the_settings_of_the_stream() {
         let subject = "events.order.1.placed";
         let check = |change: fn(&mut StreamOutlook), subject: &str, bytes, expected: Option<&str>| {
             let mut outlook = outlook();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stream_is_refused_with_the_limit_that_is_reached() {
+    fn full_stream_refusal_names_the_reached_limit() {
         let (subject, room) = ("events.order.1.placed", |left| Some(Room { left, most: 7_000 }));
         let check = |messages, bytes, expected: Option<&str>| {
             let outlook = StreamOutlook {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_subject_is_refused_and_others_are_not() {
+    fn only_the_full_subject_is_refused() {
         let outlook = StreamOutlook {
             messages_of_subject: Some(1),
             full_subjects: BTreeSet::from(["events.order.1.placed".to_owned()]),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_only_full_if_the_stream_refuses_and_does_not_drop() {
+    fn subject_is_full_only_if_the_stream_discards_new() {
         let config = |max_messages_per_subject, discard_new_per_subject| Config {
             max_messages_per_subject,
             discard_new_per_subject,

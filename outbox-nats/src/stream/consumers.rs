@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_takes_what_one_of_its_filters_selects_and_without_filters_everything() {
+    fn consumer_without_filters_takes_everything() {
         let takes = |filters: &[&str], subject: &str| {
             let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
             are_for(&filters, subject)

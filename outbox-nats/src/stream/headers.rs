@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_survives_the_way_through_nats_headers() {
+    fn message_survives_the_header_round_trip() {
         let mut headers = Headers::default();
         headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
         let expected = message(headers);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_a_sender_is_no_status_of_the_server() {
+    fn status_of_a_sender_is_no_server_status() {
         for line in ["NATS/1.0 503", "NATS/1.0 404 No Messages", "NATS/2.0", "x"] {
             let block = format!("{line}\r\na: b\r\n\r\n");
             let (headers, are_whole) = parse(block.as_bytes());

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_cannot_work_is_refused() {
+    fn unusable_stream_is_refused() {
         let transform = |source: &str| Config {
             subject_transform: Some(SubjectTransform {
                 source: source.to_owned(),

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_did_not_answer_once_is_asked_again_after_a_minute() {
+    async fn silent_server_gets_the_next_request_after_a_minute() {
         let may_read = MayRead::default();
         assert!(may_read.is_likely());
         assert!(may_read.was_not_answered());

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_written_as_the_server_understands_them() {
+    fn filters_are_written_in_the_form_of_the_server() {
         let two = ["events.order.*.placed", "events.order.*.shipped"];
         assert_eq!(
             filters(&with(&two[..1], true, &["events.>"])),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_gets_no_filter_that_spans_subjects_of_the_stream() {
+    fn old_server_gets_no_filter_across_subjects() {
         let config = with(
             &["events.order.*.placed", "legacy.shipped"],
             false,

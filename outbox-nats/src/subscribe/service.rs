@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_of_another_service_is_told_by_its_metadata() {
+    fn metadata_shows_the_service_of_a_consumer() {
         let mut config = pull::Config::default();
         assert_eq!(Owner::of(&config, "shop"), Owner::Unnamed);
         config.metadata = named(HashMap::from([("by".to_owned(), "ann".to_owned())]), "shop");

@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn what_we_write_needs_no_change_and_no_warning() {
+    fn created_consumer_needs_no_change_and_no_warning() {
         assert_eq!(changes(&good(), &spec(), Some(8)), [""; 0]);
         assert_eq!(warnings(&good(), &spec(), 3, NOW), [""; 0]);
     }
 
     #[test]
-    fn a_setting_that_would_break_it_is_changed() {
+    fn harmful_setting_is_changed() {
         let second = Duration::from_secs(1);
         for (setting, needed, config) in [
             ("ack_wait", "30s", with(|config| config.ack_wait = second)),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_suffices_stays() {
+    fn sufficient_setting_stays() {
         let minute = Duration::from_mins(1);
         let roomy = with(|config| {
             config.ack_wait = minute;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_or_may_be_meant_is_a_warning() {
+    fn unchangeable_or_intended_setting_is_a_warning() {
         for (value, config) in [
             ("60s", with(|config| config.ack_wait = Duration::from_mins(1))),
             ("New", with(|config| config.deliver_policy = DeliverPolicy::New)),
@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_is_over_is_no_warning() {
+    fn ended_pause_is_no_warning() {
         let over = with(|config| config.pause_until = Some(NOW));
         assert_eq!(warnings(&over, &spec(), 3, NOW), [""; 0]);
     }
 
     #[test]
-    fn a_start_that_a_consumer_does_not_have_is_a_warning() {
+    fn different_start_is_a_warning() {
         let time = OffsetDateTime::UNIX_EPOCH;
         let policies = [
             (StartAt::Beginning, DeliverPolicy::All),

@@ -11,7 +11,7 @@ use crate::environment::{Nats, PLACED, answered, connected, message, on_both_ser
 use crate::proxy::Proxy;
 
 on_both_servers! {
-    a_ghost_arrives_unless_it_is_abandoned,
+    ghost_arrives_without_abandoning,
     an_abandoned_ghost_never_arrives,
     publishing_while_abandoning_is_unknown_or_done,
     a_plain_client_can_be_abandoned_too,
@@ -19,7 +19,7 @@ on_both_servers! {
 
 /// A publisher with an unsent message: the bytes before it fill every buffer of the operating
 /// system.
-async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
+async fn publisher_with_unsent_message(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
     let client = connected(proxy.url(), connect_options().ignore_discovered_servers()).await;
@@ -56,14 +56,14 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
 }
 
 /// The negative control.
-async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
-    let (proxy, _publisher, ghost) = haunted(nats).await;
+async fn ghost_arrives_without_abandoning(nats: &Nats) {
+    let (proxy, _publisher, ghost) = publisher_with_unsent_message(nats).await;
     proxy.release();
     eventually("the ghost", || is_stored(nats, &ghost)).await;
 }
 
 async fn an_abandoned_ghost_never_arrives(nats: &Nats) {
-    let (proxy, publisher, ghost) = haunted(nats).await;
+    let (proxy, publisher, ghost) = publisher_with_unsent_message(nats).await;
     publisher.abandon().await;
     let next = message(&PLACED, "next", 1);
     publish(&publisher, &next).await;

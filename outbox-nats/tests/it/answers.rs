@@ -8,11 +8,11 @@ use outbox_core::{FailureClass, Publisher as _};
 use crate::environment::{Nats, PLACED, message, on_both_servers, sent};
 
 on_both_servers! {
-    what_is_no_acknowledgement_proves_nothing,
-    a_listener_that_does_not_answer_is_no_stream,
+    foreign_answer_is_no_acknowledgement,
+    silent_listener_is_no_stream,
 }
 
-async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
+async fn foreign_answer_is_no_acknowledgement(nats: &Nats) {
     let without_stream_sequence = format!(r#"{{"stream":"{}"}}"#, nats.name);
     let answers = [
         "",
@@ -41,7 +41,7 @@ async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
     }
 }
 
-async fn a_listener_that_does_not_answer_is_no_stream(nats: &Nats) {
+async fn silent_listener_is_no_stream(nats: &Nats) {
     let _published = nats.client.subscribe(nats.prefix.wildcard()).await.unwrap();
     nats.client.flush().await.unwrap();
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(100));

@@ -84,7 +84,7 @@ async fn token() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_reported_at_once() {
+async fn missing_server_is_reported_at_once() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
         return;
     };
@@ -96,7 +96,7 @@ async fn a_server_that_is_not_there_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn a_program_that_starts_before_nats_waits_for_it() {
+async fn program_started_before_nats_waits() {
     let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
         return;
     };
@@ -150,7 +150,7 @@ fn denied_message() -> Message {
 
 /// The server never answers a denied publish; it reports the denial asynchronously.
 #[tokio::test]
-async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
+async fn denied_publish_names_the_permission() {
     let Some(server) = denying(r#"publish: { deny: ["*.order.denied.>"] }"#).await else {
         return;
     };
@@ -188,7 +188,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
 
 /// The message is stored.
 #[tokio::test]
-async fn a_denied_answer_says_what_to_grant() {
+async fn denied_reply_names_the_permission() {
     let Some(server) = denying(r#"subscribe: { deny: ["_INBOX.>"] }"#).await else {
         return;
     };
@@ -201,7 +201,7 @@ async fn a_denied_answer_says_what_to_grant() {
 
 /// The message is stored.
 #[tokio::test]
-async fn denied_check_of_a_duplicate_says_what_to_grant() {
+async fn denied_duplicate_check_names_the_permission() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#).await else {
         return;
     };
@@ -217,7 +217,7 @@ async fn denied_check_of_a_duplicate_says_what_to_grant() {
 
 /// A publisher searches the stream after a rejection, possibly long after its start.
 #[tokio::test]
-async fn a_denied_search_is_found_at_the_start() {
+async fn denied_search_is_detected_at_the_start() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#).await else {
         return;
     };

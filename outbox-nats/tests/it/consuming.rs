@@ -13,13 +13,13 @@ use crate::environment::{
 
 on_both_servers! {
     one_event_is_filtered_by_its_subject,
-    every_wanted_event_arrives_whatever_the_server_filters_by,
+    every_requested_event_arrives_on_every_server,
     whole_aggregates_arrive_with_all_their_event_types,
-    what_is_not_acknowledged_comes_again_and_is_counted,
-    one_process_does_not_fetch_what_others_could_handle,
+    unacknowledged_messages_are_redelivered_and_counted,
+    process_leaves_messages_to_other_processes,
     a_deleted_consumer_is_gone_and_can_be_subscribed_again,
-    a_consumer_that_is_deleted_while_nobody_asks_is_gone,
-    a_caller_that_was_away_is_told_of_no_silence,
+    consumer_deleted_between_requests_is_gone,
+    late_caller_gets_no_silence_error,
     a_deleted_stream_is_gone,
     foreign_messages_are_delivered_raw,
     client_of_an_ended_runtime_is_refused,
@@ -51,7 +51,7 @@ async fn subscription_backlog(nats: &Nats, spec: &ConsumerSpec) -> u64 {
     answered(async || subscription.backlog().await).await
 }
 
-async fn every_wanted_event_arrives_whatever_the_server_filters_by(nats: &Nats) {
+async fn every_requested_event_arrives_on_every_server(nats: &Nats) {
     nats.provision().await;
     publish_one_of_each(nats).await;
     let spec = consumer(&[&PLACED, &SHIPPED]);
@@ -89,7 +89,7 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
 /// nats-server before 2.10.16 miscounts: a delivery for an expiring pull request gets a number and
 /// is not sent. The message is redelivered after `ack_wait` with the next number, and then once
 /// more with number 1.
-async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
+async fn unacknowledged_messages_are_redelivered_and_counted(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
         ack_wait: Duration::from_millis(500),
@@ -140,7 +140,7 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
 }
 
 /// The limit on unacknowledged messages applies to all processes together, the prefetch to each.
-async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
+async fn process_leaves_messages_to_other_processes(nats: &Nats) {
     nats.provision().await;
     for n in 1..=10 {
         nats.publish(&message(&PLACED, "1", n)).await;
@@ -192,7 +192,7 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
 
-async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
+async fn late_caller_gets_no_silence_error(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
     let spec = ConsumerSpec {
@@ -210,7 +210,7 @@ async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
 
 /// The server reports the deletion only to open requests; before 2.10.26 later requests are not
 /// answered.
-async fn a_consumer_that_is_deleted_while_nobody_asks_is_gone(nats: &Nats) {
+async fn consumer_deleted_between_requests_is_gone(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
     let spec = consumer(&[&PLACED]);

@@ -19,14 +19,14 @@ use crate::environment::{
 use crate::private_server::PrivateServer;
 
 on_both_servers! {
-    filters_of_an_existing_consumer_are_widened_and_never_narrowed,
+    filters_of_a_consumer_are_never_narrowed,
     bounds_of_an_existing_consumer_are_updated,
-    limits_of_requests_that_would_refuse_ours_are_removed,
+    limits_that_reject_pull_requests_are_removed,
     the_ack_wait_of_another_version_is_not_lowered,
-    a_consumer_that_replays_at_the_original_speed_is_refused,
-    nothing_is_changed_without_the_right_to,
-    a_consumer_that_cannot_be_changed_is_refused,
-    streams_that_would_stay_silent_are_refused,
+    replay_at_the_original_speed_is_refused,
+    verify_only_changes_no_consumer,
+    unchangeable_consumer_is_refused,
+    silent_streams_are_refused,
 }
 
 async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) -> SubscriberError {
@@ -34,7 +34,7 @@ async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) 
 }
 
 /// A rolling upgrade runs both versions at once.
-async fn filters_of_an_existing_consumer_are_widened_and_never_narrowed(nats: &Nats) {
+async fn filters_of_a_consumer_are_never_narrowed(nats: &Nats) {
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
@@ -80,7 +80,7 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
 }
 
 /// With these limits the server would reject each request.
-async fn limits_of_requests_that_would_refuse_ours_are_removed(nats: &Nats) {
+async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
     nats.provision().await;
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let foreign = pull::Config {
@@ -116,7 +116,7 @@ async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
     subscribe(&subscriber, &spec(30)).await;
 }
 
-async fn a_consumer_that_replays_at_the_original_speed_is_refused(nats: &Nats) {
+async fn replay_at_the_original_speed_is_refused(nats: &Nats) {
     nats.provision().await;
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let config = pull::Config {
@@ -130,7 +130,7 @@ async fn a_consumer_that_replays_at_the_original_speed_is_refused(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
 }
 
-async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
+async fn verify_only_changes_no_consumer(nats: &Nats) {
     nats.provision().await;
     let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
     let subscriber = nats.subscriber().with_config(verify_only);
@@ -167,7 +167,7 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     assert_eq!(nats.consumer_info(&consumer(&[&PLACED])).await.config, before);
 }
 
-async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
+async fn unchangeable_consumer_is_refused(nats: &Nats) {
     nats.provision().await;
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let config = pull::Config {
@@ -197,7 +197,7 @@ async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
 }
 
-async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
+async fn silent_streams_are_refused(nats: &Nats) {
     let missing = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
     assert!(
         matches!(missing, SubscriberError::Configuration { .. }),
@@ -260,7 +260,7 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
 }
 
 #[tokio::test]
-async fn a_consumer_names_the_service_that_used_it_last() {
+async fn consumer_metadata_names_the_last_service() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
         return;
     };

@@ -11,10 +11,10 @@ use crate::environment::{
 };
 
 on_both_servers! {
-    what_is_said_once_reaches_stream_publisher_and_subscriber,
+    settings_reach_stream_publisher_and_subscriber,
     strong_mode_reaches_stream_publisher_and_subscriber,
     all_linked_events_are_provisioned,
-    aggregates_share_subjects_and_consumers_notice_nothing,
+    shared_subjects_do_not_affect_consumers,
     shards_and_strong_mode_exclude_each_other,
 }
 
@@ -27,7 +27,7 @@ async fn filters(nats: &Nats) -> Vec<String> {
     }
 }
 
-async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) {
+async fn settings_reach_stream_publisher_and_subscriber(nats: &Nats) {
     let stream = EventStream::new(&nats.name)
         .with_prefix(nats.prefix.as_str())
         .unwrap()
@@ -110,7 +110,7 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
 }
 
 /// The first messages were published before the change.
-async fn aggregates_share_subjects_and_consumers_notice_nothing(nats: &Nats) {
+async fn shared_subjects_do_not_affect_consumers(nats: &Nats) {
     nats.provision().await;
     let sharded = nats.stream().with_subject_shards(2);
     let publishers = [nats.publisher(), sharded.publisher(nats.client.clone())];

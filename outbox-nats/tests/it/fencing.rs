@@ -17,18 +17,18 @@ use crate::environment::{
 use crate::proxy::Proxy;
 
 on_both_servers! {
-    a_message_of_a_zombie_is_stored_without_the_fence,
-    a_message_of_a_zombie_is_refused,
+    zombie_message_is_stored_without_the_fence,
+    zombie_message_is_rejected,
     a_retry_after_a_lost_acknowledgement_is_a_duplicate,
-    a_retry_that_others_have_passed_is_a_duplicate,
-    an_expired_subject_starts_anew,
+    overtaken_retry_is_a_duplicate,
+    expired_subject_starts_again,
     a_restarted_relay_finds_the_stream_sequence,
     an_overtaken_message_is_not_lost,
-    an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever,
-    a_replayed_copy_is_stored_and_disturbs_nothing,
-    what_is_not_fenced_keeps_its_subject,
+    search_for_an_overtaken_message_ends,
+    replayed_copy_is_stored_and_blocks_nothing,
+    unfenced_messages_keep_their_subject,
     many_aggregates_are_pipelined,
-    a_consumer_is_told_what_nobody_asked_for,
+    consumer_recognises_unrequested_event_types,
 }
 
 const ENOUGH: Duration = Duration::from_millis(300);
@@ -115,7 +115,7 @@ async fn orders(nats: &Nats) -> Vec<String> {
 }
 
 /// The negative control.
-async fn a_message_of_a_zombie_is_stored_without_the_fence(nats: &Nats) {
+async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
     // The first message is stored twice too if its acknowledgement was late.
     eventually("the late message", async || {
@@ -125,7 +125,7 @@ async fn a_message_of_a_zombie_is_stored_without_the_fence(nats: &Nats) {
     .await;
 }
 
-async fn a_message_of_a_zombie_is_refused(nats: &Nats) {
+async fn zombie_message_is_rejected(nats: &Nats) {
     late_message(nats, true).await;
     assert_eq!(orders(nats).await, ["1/placed/1", "1/placed/2", "1/placed/3"]);
 }
@@ -144,7 +144,7 @@ async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
     assert_eq!(nats.stored().await.len(), stored);
 }
 
-async fn a_retry_that_others_have_passed_is_a_duplicate(nats: &Nats) {
+async fn overtaken_retry_is_a_duplicate(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
     let mut messages: Vec<_> = (1..=3).map(|n| message(&PLACED, "1", n)).collect();
@@ -163,7 +163,7 @@ async fn a_retry_that_others_have_passed_is_a_duplicate(nats: &Nats) {
     assert_eq!(nats.stored().await.len(), stored);
 }
 
-async fn an_expired_subject_starts_anew(nats: &Nats) {
+async fn expired_subject_starts_again(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
     for n in 1..=2 {
@@ -199,7 +199,7 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
 
 /// The publish has a quarter of the time that reading the whole subject takes. The subject is
 /// large, so that a quarter covers the other requests on a busy machine.
-async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(nats: &Nats) {
+async fn search_for_an_overtaken_message_ends(nats: &Nats) {
     provision(nats).await;
     let late = Message {
         created_at: time::OffsetDateTime::now_utc(),
@@ -246,7 +246,7 @@ async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(n
     assert_eq!(nats.last_stream_sequence().await, since + 2);
 }
 
-async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {
+async fn replayed_copy_is_stored_and_blocks_nothing(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
     let original = message(&PLACED, "1", 1);
@@ -272,7 +272,7 @@ async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {
     assert_eq!(publish(&publisher, &next).await, (6, true));
 }
 
-async fn what_is_not_fenced_keeps_its_subject(nats: &Nats) {
+async fn unfenced_messages_keep_their_subject(nats: &Nats) {
     let fixed = format!("legacy-{}", nats.name);
     let legacy = event_on("legacy", fixed.clone());
     answered(async || nats.stream().provision_for(&nats.client, [legacy]).await).await;
@@ -314,7 +314,7 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
 }
 
 /// All event types of an aggregate share a subject.
-async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
+async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
     provision(nats).await;
     // From before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;

@@ -48,7 +48,7 @@ async fn hints_are_few_and_do_not_echo() {
 }
 
 /// The printed permissions are for the default subject.
-async fn hints_need_no_more_than_their_permissions(variable: &'static str) {
+async fn printed_permissions_suffice_for_hints(variable: &'static str) {
     let printed = [User::new("hints", &["hints"])];
     let Some(users) = Users::start(variable, &printed).await else {
         return;
@@ -67,13 +67,13 @@ async fn hints_need_no_more_than_their_permissions(variable: &'static str) {
 }
 
 #[tokio::test]
-async fn hints_need_no_more_than_their_permissions_on_the_newest_server() {
-    hints_need_no_more_than_their_permissions(NEWEST).await;
+async fn printed_permissions_suffice_for_hints_on_the_newest_server() {
+    printed_permissions_suffice_for_hints(NEWEST).await;
 }
 
 #[tokio::test]
-async fn hints_need_no_more_than_their_permissions_on_the_oldest_server() {
-    hints_need_no_more_than_their_permissions(OLDEST).await;
+async fn printed_permissions_suffice_for_hints_on_the_oldest_server() {
+    printed_permissions_suffice_for_hints(OLDEST).await;
 }
 
 async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {

@@ -12,13 +12,13 @@ use crate::environment::{
 };
 
 on_both_servers! {
-    what_a_durable_made_by_hand_filters_is_asked_for,
-    programs_that_subscribe_at_once_overwrite_nothing,
-    what_an_operator_takes_off_the_list_is_not_asked_for,
-    who_finds_the_list_written_waits_for_those_who_have_read_it_before,
-    what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
-    a_filter_that_a_late_write_undoes_comes_back,
-    deliveries_cause_no_requests_also_while_none_is_answered,
+    filters_of_a_manual_durable_count_as_requested,
+    concurrent_subscriptions_overwrite_nothing,
+    event_type_removed_by_an_operator_is_not_requested,
+    process_that_finds_its_entry_waits_for_older_readings,
+    entry_undone_by_a_late_write_stays_requested,
+    filter_undone_by_a_late_write_is_restored,
+    deliveries_cause_no_requests,
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
@@ -47,7 +47,7 @@ fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     }
 }
 
-async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
+async fn filters_of_a_manual_durable_count_as_requested(nats: &Nats) {
     nats.provision().await;
     let by_hand = pull::Config {
         durable_name: Some("billing".to_owned()),
@@ -67,7 +67,7 @@ async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
     }
 }
 
-async fn programs_that_subscribe_at_once_overwrite_nothing(nats: &Nats) {
+async fn concurrent_subscriptions_overwrite_nothing(nats: &Nats) {
     nats.provision().await;
     let specs = [&PLACED, &SHIPPED, &CANCELLED].map(|event| consumer(&[event]));
     futures_util::future::join_all(specs.iter().map(|spec| nats.subscribe(spec))).await;
@@ -83,7 +83,7 @@ async fn programs_that_subscribe_at_once_overwrite_nothing(nats: &Nats) {
     }
 }
 
-async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
+async fn event_type_removed_by_an_operator_is_not_requested(nats: &Nats) {
     nats.provision().await;
     drop(nats.subscribe(&consumer(&[&PLACED, &SHIPPED])).await);
     let spec = consumer(&[&PLACED]);
@@ -108,7 +108,7 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
 }
 
 /// One process has just written the list and does not wait yet; the other finds its entry.
-async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats: &Nats) {
+async fn process_that_finds_its_entry_waits_for_older_readings(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
     let mut running = nats.subscribe(&old).await;
@@ -125,7 +125,7 @@ async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats
 }
 
 /// The write arrives after another program has added an entry and subscribed.
-async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &Nats) {
+async fn entry_undone_by_a_late_write_stays_requested(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
     let mut running = nats.subscribe(&old).await;
@@ -153,7 +153,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
     drop(added);
 }
 
-async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
+async fn filter_undone_by_a_late_write_is_restored(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (consumer(&[&PLACED]), consumer(&[&PLACED, &SHIPPED]));
     drop(nats.subscribe(&old).await);
@@ -176,7 +176,7 @@ async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
 }
 
 /// The requests fail because the consumer was deleted.
-async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
+async fn deliveries_cause_no_requests(nats: &Nats) {
     nats.provision().await;
     let spec = whole(&[&PLACED]);
     let mut subscription = nats.subscribe(&spec).await;

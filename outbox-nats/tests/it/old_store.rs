@@ -23,7 +23,7 @@ async fn stored_order(publisher: &JetStreamPublisher, nats: &Nats) -> Vec<Option
     log.map(|entry| entry.message.unwrap().sequence).collect()
 }
 
-async fn what_an_old_store_lacks_is_published_again(strong: bool) {
+async fn messages_lost_by_an_old_store_are_republished(strong: bool) {
     let Some(mut server) = PrivateServer::start(&[]).await else {
         return;
     };
@@ -60,12 +60,12 @@ async fn what_an_old_store_lacks_is_published_again(strong: bool) {
 }
 
 #[tokio::test]
-async fn what_an_old_store_lacks_is_published_again_by_default() {
-    what_an_old_store_lacks_is_published_again(false).await;
+async fn messages_lost_by_an_old_store_are_republished_by_default() {
+    messages_lost_by_an_old_store_are_republished(false).await;
 }
 
 /// The publisher caches stream sequences that the restored server has never assigned.
 #[tokio::test]
-async fn what_an_old_store_lacks_is_published_again_in_strong_mode() {
-    what_an_old_store_lacks_is_published_again(true).await;
+async fn messages_lost_by_an_old_store_are_republished_in_strong_mode() {
+    messages_lost_by_an_old_store_are_republished(true).await;
 }

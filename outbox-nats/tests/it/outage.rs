@@ -65,7 +65,7 @@ impl DomainEvent for Placed {
 
 /// No attempt is used. Messages of the deleted stream are left to reconcile.
 #[tokio::test]
-async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
+async fn recreated_stream_receives_the_waiting_messages() {
     let _alone = outbox_core::wake::isolate();
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
         return;
@@ -209,7 +209,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
 
 /// Each failed message is published again until all are confirmed.
 #[tokio::test]
-async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
+async fn killed_server_fails_no_message_permanently() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
         return;
     };
@@ -309,7 +309,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
 }
 
 #[tokio::test]
-async fn a_subscription_goes_on_after_the_server_was_paused() {
+async fn subscription_continues_after_the_server_was_paused() {
     let Some(server) = PrivateServer::start(&[]).await else {
         return;
     };
@@ -332,7 +332,7 @@ async fn a_subscription_goes_on_after_the_server_was_paused() {
 }
 
 #[tokio::test]
-async fn a_subscription_goes_on_after_the_server_was_killed() {
+async fn subscription_continues_after_the_server_was_killed() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
         return;
     };

@@ -48,7 +48,7 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     answered(async || subscription.flush().await).await;
 }
 
-async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
+async fn each_part_works_with_its_permissions(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
     };
@@ -97,11 +97,11 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
 }
 
 #[tokio::test]
-async fn each_part_works_with_its_row_of_the_table_on_the_newest_server() {
-    each_part_works_with_its_row_of_the_table(NEWEST).await;
+async fn each_part_works_with_its_permissions_on_the_newest_server() {
+    each_part_works_with_its_permissions(NEWEST).await;
 }
 
 #[tokio::test]
-async fn each_part_works_with_its_row_of_the_table_on_the_oldest_server() {
-    each_part_works_with_its_row_of_the_table(OLDEST).await;
+async fn each_part_works_with_its_permissions_on_the_oldest_server() {
+    each_part_works_with_its_permissions(OLDEST).await;
 }

@@ -8,8 +8,8 @@ use crate::environment::{
 };
 
 on_both_servers! {
-    shards_that_were_turned_on_do_not_hide_what_came_before,
-    shards_that_were_turned_off_do_not_hide_what_came_before,
+    enabled_shards_hide_no_earlier_messages,
+    disabled_shards_hide_no_earlier_messages,
 }
 
 async fn publish(nats: &Nats, stream: &EventStream, number: u64) {
@@ -27,7 +27,7 @@ async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
 }
 
 /// The first message of an aggregate on its shard follows messages on its own subject.
-async fn shards_that_were_turned_on_do_not_hide_what_came_before(nats: &Nats) {
+async fn enabled_shards_hide_no_earlier_messages(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), 1).await;
     publish(nats, &nats.stream().with_subject_shards(8), 2).await;
@@ -37,7 +37,7 @@ async fn shards_that_were_turned_on_do_not_hide_what_came_before(nats: &Nats) {
 }
 
 /// The consumer's program still has shards configured.
-async fn shards_that_were_turned_off_do_not_hide_what_came_before(nats: &Nats) {
+async fn disabled_shards_hide_no_earlier_messages(nats: &Nats) {
     let with_shards = nats.stream().with_subject_shards(8);
     nats.provision().await;
     publish(nats, &with_shards, 1).await;

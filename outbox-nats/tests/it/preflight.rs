@@ -9,13 +9,13 @@ use crate::environment::{Nats, answered, on_both_servers, refused};
 use crate::private_server::PrivateServer;
 
 on_both_servers! {
-    a_provisioned_stream_is_good,
+    provisioned_stream_passes_the_preflight,
     a_missing_stream_is_a_configuration_error,
-    a_stream_without_our_subjects_is_a_configuration_error,
-    weak_settings_are_warned_about,
+    stream_without_the_subjects_is_a_configuration_error,
+    weak_settings_are_warnings,
 }
 
-async fn a_provisioned_stream_is_good(nats: &Nats) {
+async fn provisioned_stream_passes_the_preflight(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
     let warnings = answered(async || publisher.preflight().await).await;
@@ -34,7 +34,7 @@ async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
     );
 }
 
-async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {
+async fn stream_without_the_subjects_is_a_configuration_error(nats: &Nats) {
     let config = Config {
         name: nats.name.clone(),
         subjects: vec![format!("{}.order.>", nats.prefix)],
@@ -47,7 +47,7 @@ async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {
     assert!(error.to_string().contains(&nats.prefix.wildcard()), "{error}");
 }
 
-async fn weak_settings_are_warned_about(nats: &Nats) {
+async fn weak_settings_are_warnings(nats: &Nats) {
     let config = Config {
         name: nats.name.clone(),
         subjects: vec![nats.prefix.wildcard()],

@@ -193,7 +193,7 @@ mod subscriber_on_old {
     );
 }
 
-async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str) {
+async fn request_of_another_role_is_denied(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
     };
@@ -274,11 +274,11 @@ async fn a_reader_changes_no_durable_consumer_on_the_oldest_server() {
 }
 
 #[tokio::test]
-async fn a_request_of_another_role_is_refused_and_noticed_on_the_newest_server() {
-    a_request_of_another_role_is_refused_and_noticed(NEWEST).await;
+async fn request_of_another_role_is_denied_on_the_newest_server() {
+    request_of_another_role_is_denied(NEWEST).await;
 }
 
 #[tokio::test]
-async fn a_request_of_another_role_is_refused_and_noticed_on_the_oldest_server() {
-    a_request_of_another_role_is_refused_and_noticed(OLDEST).await;
+async fn request_of_another_role_is_denied_on_the_oldest_server() {
+    request_of_another_role_is_denied(OLDEST).await;
 }

@@ -11,13 +11,13 @@ use crate::environment::{Nats, PLACED, SHIPPED, answered, event_on, on_both_serv
 on_both_servers! {
     eight_processes_create_one_stream,
     eight_processes_add_their_subjects_to_one_stream,
-    a_missing_stream_is_only_reported_when_nothing_may_be_changed,
-    retention_that_forgets_ids_is_refused,
+    verify_only_reports_a_missing_stream,
+    retention_that_deletes_ids_is_refused,
     a_stream_without_the_subject_of_an_event_is_refused,
     a_fixed_subject_is_added_to_an_existing_stream,
-    a_short_duplicate_window_is_raised_and_a_long_one_kept,
-    settings_of_others_survive_an_update,
-    a_subject_of_another_stream_is_named,
+    only_a_short_duplicate_window_is_changed,
+    foreign_settings_survive_an_update,
+    error_names_the_stream_that_has_the_subject,
 }
 
 async fn provision(nats: &Nats, stream: &EventStream, events: &[&EventDescriptor]) -> StreamReport {
@@ -56,7 +56,7 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
     assert_eq!(nats.stream_config().await.subjects.len(), 9);
 }
 
-async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Nats) {
+async fn verify_only_reports_a_missing_stream(nats: &Nats) {
     let spec = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     let error = refusal(nats, &spec, &[&PLACED]).await;
     assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
@@ -73,7 +73,7 @@ async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Na
     provision(nats, &spec, &[&PLACED]).await;
 }
 
-async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
+async fn retention_that_deletes_ids_is_refused(nats: &Nats) {
     let config = Config {
         name: nats.name.clone(),
         subjects: vec![nats.prefix.wildcard()],
@@ -125,7 +125,7 @@ async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
     provision(nats, &verify, &[&PLACED, legacy]).await;
 }
 
-async fn a_short_duplicate_window_is_raised_and_a_long_one_kept(nats: &Nats) {
+async fn only_a_short_duplicate_window_is_changed(nats: &Nats) {
     let short = nats.stream().with_duplicate_window(Duration::from_mins(1));
     provision(nats, &short, &[&PLACED]).await;
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
@@ -141,7 +141,7 @@ async fn a_short_duplicate_window_is_raised_and_a_long_one_kept(nats: &Nats) {
     );
 }
 
-async fn settings_of_others_survive_an_update(nats: &Nats) {
+async fn foreign_settings_survive_an_update(nats: &Nats) {
     let config = Config {
         name: nats.name.clone(),
         subjects: vec![format!("{}.order.>", nats.prefix)],
@@ -166,7 +166,7 @@ async fn settings_of_others_survive_an_update(nats: &Nats) {
     assert_eq!(nats.stream_config().await, expected);
 }
 
-async fn a_subject_of_another_stream_is_named(nats: &Nats) {
+async fn error_names_the_stream_that_has_the_subject(nats: &Nats) {
     nats.provision().await;
     let other = Nats::with(nats.client.clone());
     let spec = other.stream().with_prefix(nats.prefix.as_str()).unwrap();

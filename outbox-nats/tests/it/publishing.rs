@@ -11,7 +11,7 @@ use crate::environment::{Nats, PLACED, SOON, message, on_both_servers, publish, 
 
 on_both_servers! {
     an_id_of_another_event_is_not_confirmed,
-    a_window_of_messages_is_published_at_once,
+    messages_beyond_the_window_wait_and_are_published,
     a_harmful_subject_is_never_sent,
     a_missing_stream_is_transient,
     another_stream_on_the_subject_is_a_configuration_error,
@@ -38,7 +38,7 @@ async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
 }
 
 /// More messages than the window holds. async-nats alone would wait without limit.
-async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
+async fn messages_beyond_the_window_wait_and_are_published(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
     let messages: Vec<_> = (0..3_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();

@@ -10,12 +10,12 @@ use tokio::time::timeout;
 use crate::environment::{Nats, PLACED, SOON, consumer, message, on_both_servers};
 
 on_both_servers! {
-    what_arrived_behind_a_refusal_is_delivered,
+    delivery_after_a_rejection_is_received,
 }
 
 /// The rejection is published on the inbox of the subscription, which is polled only after the
 /// rejection and a delivery have arrived.
-async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
+async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
     let mut subscription = nats.subscribe(&spec).await;

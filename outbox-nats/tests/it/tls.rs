@@ -69,7 +69,7 @@ async fn a_server_is_trusted_by_its_authority_and_name() {
 }
 
 #[tokio::test]
-async fn a_client_shows_its_certificate() {
+async fn client_sends_its_certificate() {
     let Some(server) = start(&["--tlsverify"]).await else {
         return;
     };

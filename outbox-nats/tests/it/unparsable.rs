@@ -17,10 +17,10 @@ use tokio::time::{sleep, timeout};
 use crate::environment::{LONG, Nats, PLACED, answered, consumer, message, on_both_servers};
 
 on_both_servers! {
-    unparsable_messages_are_delivered_raw_and_good_ones_flow,
-    unparsable_messages_are_found_by_calls_that_are_dropped,
+    unparsable_messages_do_not_block_other_messages,
+    dropped_calls_find_unparsable_messages,
     unparsable_messages_do_not_end_the_reading_of_a_stream,
-    a_header_that_ends_the_client_does_not_end_the_consumer,
+    header_that_ends_the_client_keeps_the_consumer,
 }
 
 /// async-nats closes its connection here, or takes the block for a status of the server.
@@ -80,7 +80,7 @@ async fn take(subscription: &mut JetStreamSubscription, count: usize, drops: boo
     taken
 }
 
-async fn unparsable_messages_are_delivered_raw_and_good_ones_flow(nats: &Nats) {
+async fn unparsable_messages_do_not_block_other_messages(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
         ack_wait: Duration::from_secs(2),
@@ -104,7 +104,7 @@ async fn unparsable_messages_are_delivered_raw_and_good_ones_flow(nats: &Nats) {
 }
 
 /// The loop of a consumer drops its calls whenever something else happens.
-async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
+async fn dropped_calls_find_unparsable_messages(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
         ack_wait: Duration::from_secs(2),
@@ -123,7 +123,7 @@ async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
 }
 
 /// async-nats panics at a carriage return within a value.
-async fn a_header_that_ends_the_client_does_not_end_the_consumer(nats: &Nats) {
+async fn header_that_ends_the_client_keeps_the_consumer(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
         ack_wait: Duration::from_secs(2),

@@ -48,7 +48,7 @@ fn held(window: &Window) -> Vec<i64> {
 }
 
 #[test]
-fn the_position_passes_a_transaction_when_all_of_it_is_decided() {
+fn position_passes_only_decided_transactions() {
     let mut window = window(&[&[1, 2], &[3], &[4]]);
     assert_eq!(window.decided(), Position(0));
     for (row_id, position) in [(3, 0), (2, 0), (1, 20), (4, 30)] {
@@ -74,7 +74,7 @@ fn a_transaction_without_an_end_is_not_passed() {
 }
 
 #[test]
-fn an_idle_log_moves_the_position_only_behind_what_is_undecided() {
+fn idle_log_position_stays_before_undecided_messages() {
     let mut window = window(&[&[1]]);
     window.idle(Position(50));
     assert_eq!((window.decided(), window.read_to()), (Position(0), Position(50)));
@@ -86,7 +86,7 @@ fn an_idle_log_moves_the_position_only_behind_what_is_undecided() {
 
 /// Otherwise a crash before the next decided message would repeat messages.
 #[test]
-fn what_is_decided_while_the_position_is_being_stored_is_news() {
+fn decisions_during_a_store_are_news() {
     let mut window = window(&[&[1], &[2]]);
     window.published(id(1));
     let stored = window.decided();
@@ -99,7 +99,7 @@ fn what_is_decided_while_the_position_is_being_stored_is_news() {
 }
 
 #[test]
-fn a_verdict_on_a_message_that_is_not_held_changes_nothing() {
+fn verdict_on_an_unknown_message_changes_nothing() {
     let mut window = window(&[&[1], &[2]]);
     window.published(id(7));
     window.published(id(2));
@@ -108,7 +108,7 @@ fn a_verdict_on_a_message_that_is_not_held_changes_nothing() {
 }
 
 #[test]
-fn what_the_table_has_adopted_is_decided() {
+fn adopted_messages_are_decided() {
     let mut window = Window::default();
     window.begin(Position(15));
     for row_id in [1, 2] {
@@ -138,7 +138,7 @@ fn what_the_table_has_adopted_is_decided() {
 
 /// An earlier, unadopted message would be overtaken.
 #[test]
-fn what_comes_before_an_adopted_message_is_adopted_with_it() {
+fn messages_before_an_adopted_message_are_adopted() {
     let mut window = Window::default();
     for (row_id, aggregate) in [(1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b")] {
         let mut message = message(row_id);
@@ -157,7 +157,7 @@ fn what_comes_before_an_adopted_message_is_adopted_with_it() {
 }
 
 #[test]
-fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
+fn decided_messages_are_known_after_an_interruption() {
     let mut window = window(&[&[1], &[2], &[3]]);
     window.published(id(2));
     window.stored();
@@ -176,7 +176,7 @@ fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
 
 /// A reading that passes the end can drop the ids of the published messages.
 #[test]
-fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_again() {
+fn published_part_of_an_open_transaction_stays_known() {
     let mut window = window(&[&[1]]);
     window.published(id(1));
     window.push(message(2));
@@ -198,7 +198,7 @@ fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_aga
 
 /// A failover may lose the adoption, which makes the message logged again.
 #[test]
-fn what_was_adopted_before_an_interruption_is_doubtful_when_it_comes_again() {
+fn adopted_messages_are_doubtful_after_an_interruption() {
     let mut window = window(&[&[1], &[2]]);
     window.adopted(id(1));
     window.published(id(2));
@@ -213,7 +213,7 @@ fn what_was_adopted_before_an_interruption_is_doubtful_when_it_comes_again() {
 }
 
 #[test]
-fn messages_with_the_same_row_id_are_decided_apart() {
+fn messages_with_the_same_row_id_are_decided_separately() {
     let mut window = Window::default();
     for n in [1, 2] {
         let mut message = message(7);

@@ -8,7 +8,7 @@ use super::*;
 
 /// A relay waits five seconds for its leases, and a new slot waits for every open transaction.
 #[tokio::test(start_paused = true)]
-async fn a_log_that_opens_slowly_is_read_in_the_end() {
+async fn slowly_opening_log_is_read_eventually() {
     let logged = Logged::new();
     logged.log.open_slowly(Duration::from_secs(40));
     credit(&logged.store, 5, 2);
@@ -70,7 +70,7 @@ async fn a_relay_that_is_killed_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_was_replaced_loses_nothing() {
+async fn replaced_log_loses_nothing() {
     let logged = Logged::new();
     let relay = logged.relay();
     logged
@@ -89,7 +89,7 @@ async fn a_log_that_was_replaced_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_relay_goes_on_when_the_reader_is_gone() {
+async fn standby_relay_takes_over_when_the_reader_ends() {
     let logged = Logged::new();
     let (first, second) = (logged.relay(), logged.relay());
     let (first_health, second_health) = (first.health(), second.health());
@@ -115,7 +115,7 @@ async fn another_relay_goes_on_when_the_reader_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
+async fn log_over_its_limit_is_read_while_the_database_is_slow() {
     let logged = Logged::new();
     let config = LogConfig::default().retained_max(1_000);
     logged.log.measure_slowly(config.checkpoint_every);
@@ -144,7 +144,7 @@ async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
+async fn log_over_its_limit_is_released_to_the_table() {
     let logged = Logged::new();
     let relay = logged.relay_with(quick(), LogConfig::default().retained_max(1_000));
     let health = relay.health();
@@ -180,7 +180,7 @@ async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_the_broker_leaves_messages_in_the_log() {
+async fn broker_outage_leaves_messages_in_the_log() {
     let logged = Logged::new();
     let relay = logged.relay();
     logged
@@ -196,7 +196,7 @@ async fn an_outage_of_the_broker_leaves_messages_in_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
+async fn writes_elsewhere_move_the_position_of_an_idle_outbox() {
     let logged = Logged::new();
     let relay = logged.relay();
     logged
@@ -212,7 +212,7 @@ async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
 
 /// A commit that waits for a standby server is in the log before it is visible in the table.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
+async fn invisible_message_is_adopted_once_visible() {
     let logged = Logged::new();
     let later = logged.store.now() + Duration::from_secs(30);
     let delayed = NewMessage::from_event(&Credited { account: 1, cents: 1 });
@@ -227,7 +227,7 @@ async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
 
 /// After an interruption the messages are read again, and their owner is unknown at first.
 #[tokio::test(start_paused = true)]
-async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
+async fn message_with_unknown_owner_is_not_overtaken() {
     let logged = Logged::new();
     logged.broker.set_down(true);
     credit(&logged.store, 3, 3);
@@ -246,7 +246,7 @@ async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() {
+async fn log_does_not_overtake_the_last_retried_message() {
     let logged = Logged::new();
     let config = quick().poll_max(Duration::from_secs(20));
     credit(&logged.store, 1, 1);
@@ -272,7 +272,7 @@ async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() 
 
 /// The relay holds hundreds of messages in memory, and the next reader has them too.
 #[tokio::test(start_paused = true)]
-async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() {
+async fn relay_stops_publishing_when_its_reading_breaks() {
     // Either the other relay is opening the log at that moment, or this one is faster.
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
         let mut logged = Logged::new();
@@ -315,7 +315,7 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
 
 /// A replaced relay may still let the table adopt messages that its successor has read.
 #[tokio::test(start_paused = true)]
-async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
+async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
     // Slow openings let the other relay take over when a reading breaks.
@@ -350,7 +350,7 @@ async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
 
 /// The database's limit may be lower than `retained_max`.
 #[tokio::test(start_paused = true)]
-async fn a_log_that_the_database_is_about_to_drop_is_freed() {
+async fn log_near_the_limit_of_the_database_is_released() {
     let logged = Logged::new();
     logged.log.tell_limit(3_000);
     let relay = logged.relay();

@@ -7,7 +7,7 @@ use super::*;
 
 /// A standby relay would otherwise report disk usage that another relay has released.
 #[tokio::test(start_paused = true)]
-async fn the_gauges_of_a_log_go_when_its_reading_ends() {
+async fn gauges_reset_when_the_reading_ends() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);

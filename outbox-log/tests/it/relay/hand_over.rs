@@ -81,7 +81,7 @@ impl Readers {
 
 /// In production: expired credentials, a firewall, a node without a network to the broker.
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does() {
+async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     for way in [
         Way::Silent,
         Way::SilentToMessages,
@@ -115,7 +115,7 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
 
 /// The last publish times out when the relay may already try again.
 #[tokio::test(start_paused = true)]
-async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_lease() {
+async fn reader_with_long_publish_timeout_leaves_the_log() {
     let short = quick().lease_ttl(Duration::from_secs(3));
     let readers = Readers::configured(2, &short).await;
     readers.record_for(3).await;
@@ -132,7 +132,7 @@ async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_
 
 /// `outbox status` rates relays by their announcements.
 #[tokio::test(start_paused = true)]
-async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
+async fn log_relay_announces_failure_and_recovery() {
     let readers = Readers::of(1).await;
     let announced = async || {
         let relays = readers.logged.store.relays().await.unwrap();
@@ -178,7 +178,7 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
+async fn lone_reader_keeps_the_log_during_a_broker_outage() {
     let readers = Readers::of(1).await;
     readers.ways[0].set(Way::Silent);
     for _ in 0..120 {
@@ -192,7 +192,7 @@ async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_comes_to_rest_with_the_relay_that_reaches_the_broker_first() {
+async fn log_stays_with_the_first_relay_that_can_publish() {
     let readers = Readers::of(3).await;
     readers.ways.iter().for_each(|reached| reached.set(Way::Silent));
     for _ in 0..120 {

@@ -116,7 +116,7 @@ async fn sleep(millis: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
+async fn messages_from_the_log_cause_no_writes() {
     let logged = Logged::new();
     let relay = logged.relay();
     credit(&logged.store, 20, 3);
@@ -140,7 +140,7 @@ async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
 
 /// Messages after the position may be missing on the stream.
 #[tokio::test(start_paused = true)]
-async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else() {
+async fn only_published_messages_are_reconciled_and_replayed() {
     let logged = Logged::new();
     let relay = logged.relay();
     credit(&logged.store, 20, 3);
@@ -161,7 +161,7 @@ async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_of_the_log_waits_for_no_poll() {
+async fn message_of_the_log_waits_for_no_poll() {
     let logged = Logged::new();
     let poll = Duration::from_secs(5);
     let config = RelayConfig::default().poll_min(poll).poll_max(poll);
@@ -184,7 +184,7 @@ async fn a_message_of_the_log_waits_for_no_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_pending_before_the_log_comes_first() {
+async fn messages_pending_before_the_log_come_first() {
     let logged = Logged::new();
     logged.store.end_log();
     credit(&logged.store, 5, 400);
@@ -225,7 +225,7 @@ async fn a_backlog_of_the_table_is_published_before_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poison_message_is_left_to_the_table_and_stops_its_own_aggregate_only() {
+async fn poison_message_halts_only_its_aggregate() {
     let logged = Logged::new();
     credit(&logged.store, 10, 3);
     logged.broker.fail_matching(
@@ -270,7 +270,7 @@ async fn a_poison_message_is_left_to_the_table_and_stops_its_own_aggregate_only(
 
 /// A dead letter of `Continue` blocks nothing. Later messages come from the table first.
 #[tokio::test(start_paused = true)]
-async fn an_aggregate_goes_on_behind_a_dead_letter_that_does_not_halt_it() {
+async fn aggregate_continues_after_a_nonhalting_dead_letter() {
     let logged = Logged::new();
     let config = quick().policy(EventPolicy::default().on_poison(PoisonPolicy::Continue));
     credit(&logged.store, 2, 5);
@@ -293,7 +293,7 @@ async fn an_aggregate_goes_on_behind_a_dead_letter_that_does_not_halt_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aggregate_that_is_refused_for_a_while_keeps_its_order() {
+async fn temporarily_rejected_aggregate_keeps_its_order() {
     let logged = Logged::new();
     credit(&logged.store, 20, 5);
     logged
@@ -320,7 +320,7 @@ async fn an_aggregate_that_is_refused_for_a_while_keeps_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_messages_wait_in_the_table_and_hold_their_aggregate_back() {
+async fn delayed_message_waits_in_the_table_with_its_aggregate() {
     let logged = Logged::new();
     let later = logged.store.now() + Duration::from_secs(30);
     for account in 0..200 {
@@ -347,7 +347,7 @@ async fn delayed_messages_wait_in_the_table_and_hold_their_aggregate_back() {
 
 /// Busy waiting would never end, because the clock is paused.
 #[tokio::test(start_paused = true)]
-async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
+async fn delayed_message_waits_for_the_message_in_flight() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_secs(2));
     let later = logged.store.now() + Duration::from_secs(30);
@@ -363,7 +363,7 @@ async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
 
 /// A drain must not end at the refused verdict before it reaches the log.
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_the_table_refuses_keeps_no_drain_from_the_log() {
+async fn refused_verdict_does_not_end_a_drain() {
     let logged = Logged::new();
     logged.store.end_log();
     credit(&logged.store, 1, 1);
@@ -380,7 +380,7 @@ async fn a_verdict_that_the_table_refuses_keeps_no_drain_from_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_when_everything_is_out() {
+async fn drain_ends_when_all_messages_are_published() {
     let logged = Logged::new();
     logged.store.end_log();
     credit(&logged.store, 5, 3);
@@ -394,7 +394,7 @@ async fn a_drain_ends_when_everything_is_out() {
 
 /// The end of such a transaction is read only when its first messages are decided.
 #[tokio::test(start_paused = true)]
-async fn a_transaction_that_is_larger_than_the_window_is_published() {
+async fn transaction_larger_than_the_window_is_published() {
     for (config, most) in [
         (LogConfig::default().window(3), 3),
         (LogConfig::default().window_bytes(1), 1),
@@ -439,7 +439,7 @@ async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logged_messages_are_deleted_when_their_retention_is_over() {
+async fn expired_logged_messages_are_deleted() {
     let logged = Logged::new();
     let config = quick().retention(Retention::KeepFor(Duration::from_secs(7_200)));
     let relay = logged.relay_with(config, LogConfig::default());
@@ -457,7 +457,7 @@ async fn logged_messages_are_deleted_when_their_retention_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_of_the_log_out_of_bounds_are_refused() {
+async fn log_settings_out_of_bounds_are_refused() {
     let logged = Logged::new();
     let relay = logged.relay_with(quick(), LogConfig::default().window_bytes(0));
     let error = relay.run(CancellationToken::new()).await.unwrap_err();

@@ -16,7 +16,7 @@ async fn pause(store: &MemoryStore, aggregate_type: Option<&str>) {
 
 /// The log need not retain paused messages.
 #[tokio::test(start_paused = true)]
-async fn a_paused_type_goes_to_the_table_and_the_log_is_freed() {
+async fn table_adopts_messages_of_a_paused_type() {
     let logged = Logged::new();
     pause(&logged.store, Some("account")).await;
     let relay = logged.relay();
@@ -45,7 +45,7 @@ async fn a_paused_type_goes_to_the_table_and_the_log_is_freed() {
 
 /// The log relay reads until its memory is full, and holds nothing in the table.
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_everything_holds_the_log_as_well() {
+async fn pause_of_all_aggregates_holds_the_log() {
     let logged = Logged::new();
     pause(&logged.store, None).await;
     let relay = logged.relay();

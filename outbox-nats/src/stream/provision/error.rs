@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_stream_comes_with_the_command_that_creates_it() {
+    fn missing_stream_error_has_the_create_command() {
         let error = ProvisionError::missing(
             &EventStream::default(),
             &["events.>".to_owned(), "legacy.x".to_owned()],

@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn what_we_create_needs_no_change() {
+    fn created_stream_needs_no_change() {
         for stream in [EventStream::default(), verify_only()] {
             assert!(run(&stream, &existing(&stream), &[&PLACED]).unwrap().is_empty());
         }
     }
 
     #[test]
-    fn fixed_subjects_are_added_when_allowed_and_demanded_when_not() {
+    fn fixed_subjects_are_added_or_required() {
         let stream = EventStream::default();
         let plan = run(&stream, &existing(&stream), &[&PLACED, &LEGACY]).unwrap();
         assert_eq!(plan.subjects, ["events.>", "legacy.shipped"]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wider_subject_replaces_what_it_covers() {
+    fn wider_subject_replaces_covered_subjects() {
         let stream = EventStream::default();
         let seen = Config {
             subjects: vec!["events.order.>".into(), "other.x".into()],
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn verification_is_content_when_every_event_has_a_place() {
+    fn verification_passes_if_every_event_is_captured() {
         let seen = Config {
             subjects: vec!["events.order.>".into()],
             ..existing(&EventStream::default())
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn own_subjects_must_capture_the_events() {
+    fn configured_subjects_must_capture_the_events() {
         let stream = EventStream::default().with_subject("shop.>");
         assert!(matches!(
             run(&stream, &existing(&stream), &[&PLACED]),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn in_strong_mode_the_subjects_of_aggregates_must_be_captured_too() {
+    fn strong_mode_requires_captured_aggregate_subjects() {
         let seen = Config {
             subjects: vec!["events.order.*.*".into()],
             ..existing(&EventStream::default())
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_that_forgets_ids_is_refused() {
+    fn retention_that_deletes_ids_is_refused() {
         let stream = EventStream::default();
         for retention in [RetentionPolicy::WorkQueue, RetentionPolicy::Interest] {
             let seen = Config {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_take_or_confirm_nothing_are_refused() {
+    fn streams_that_store_or_confirm_nothing_are_refused() {
         let stream = EventStream::default();
         for seen in [
             Config {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_duplicate_window_is_raised_or_refused_but_never_lowered() {
+    fn duplicate_window_is_never_lowered() {
         let minutes = Duration::from_mins;
         let stream = EventStream::default();
         let window = |window| Config {

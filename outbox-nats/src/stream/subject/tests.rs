@@ -107,7 +107,7 @@ fn is_match(filter: &str, subject: &str) -> bool {
 }
 
 #[test]
-fn any_aggregate_id_becomes_one_legal_token_and_comes_back() {
+fn any_aggregate_id_round_trips_as_one_token() {
     for id in odd_ids() {
         let subject = SubjectPrefix::default()
             .subject(&message("order", &id, "placed"))
@@ -168,7 +168,7 @@ fn filters_select_their_event_and_no_other() {
 }
 
 #[test]
-fn an_override_is_taken_literally() {
+fn fixed_subject_is_used_literally() {
     let mut overridden = message("order", "42", "placed");
     overridden.subject = Some("legacy.orders".to_owned());
     assert_eq!(
@@ -182,7 +182,7 @@ fn an_override_is_taken_literally() {
 }
 
 #[test]
-fn an_override_that_could_do_harm_is_refused() {
+fn harmful_fixed_subject_is_refused() {
     for subject in [
         "",
         "$JS.API.STREAM.PURGE.EVENTS",
@@ -268,7 +268,7 @@ fn filters_of_several_events_do_not_overlap() {
 }
 
 #[test]
-fn one_filter_covers_several_events_as_narrowly_as_possible() {
+fn narrowest_filter_covers_several_events() {
     for (patterns, expected) in [
         (&[][..], None),
         (&["events.order.*.placed"][..], Some("events.order.*.placed")),
@@ -309,7 +309,7 @@ fn one_filter_covers_several_events_as_narrowly_as_possible() {
 }
 
 #[test]
-fn a_message_is_at_home_on_its_own_subjects_in_every_layout() {
+fn message_is_on_default_subjects_in_every_layout() {
     let prefix = SubjectPrefix::new("shop.events").unwrap();
     for id in ["1", "a.b *", "", "shard-7", "ü"] {
         let message = message("order", id, "placed");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_survives_what_else_a_description_says() {
+    fn list_survives_other_text_in_the_description() {
         let first = asked(&["order.placed"]).describe(None);
         assert_eq!(first, "Reads events for an inbox. [asked for: order.placed]");
         let more = Asked::of(Some(&first), []).with(["order.cancelled".to_owned()]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_list_exact_filters_count_and_wide_ones_do_not() {
+    fn without_a_list_only_exact_filters_count() {
         let filters = ["events.order.*.placed", "events.cart.*.*", "legacy.shipped"].map(str::to_owned);
         let asked = Asked::of(Some("Made by hand"), filters);
         assert!(asked.names("order.placed", "events.order.7.placed"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_of_event_types_is_asked_for_on_every_subject() {
+    fn selection_is_requested_on_every_subject() {
         let described = asked(&["order.*"]).describe(None);
         let read = Asked::of(Some(&described), []);
         for subject in ["events.order.7.placed", "events.order.7", "legacy.orders"] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_stands_for_everything() {
+    fn too_long_list_means_everything() {
         let many = |count| Asked::new((0..count).map(|n| format!("order.with_a_rather_long_name_{n:03}")));
         let described = many(100).describe(None);
         assert_eq!(Asked::of(Some(&described), []), many(100));

@@ -48,7 +48,7 @@ async fn settle(subscription: &mut JetStreamSubscription) {
 }
 
 #[tokio::test]
-async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledgement() {
+async fn leader_changes_lose_no_message_and_no_acknowledgement() {
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -88,7 +88,7 @@ async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledg
 
 /// The subscription is configured with one node only, which leads its consumer.
 #[tokio::test]
-async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
+async fn killed_node_interrupts_subscriptions_without_loss() {
     let Some(mut cluster) = PrivateCluster::start().await else {
         return;
     };

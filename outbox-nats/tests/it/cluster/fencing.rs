@@ -29,7 +29,7 @@ async fn payloads(nats: &Nats) -> Vec<String> {
 
 /// Stopped followers: the leader receives a message and cannot store it.
 #[tokio::test]
-async fn nothing_passes_a_message_in_flight() {
+async fn no_message_overtakes_a_message_in_flight() {
     let Some(mut cluster) = PrivateCluster::start().await else {
         return;
     };

@@ -14,7 +14,7 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
 }
 
 #[tokio::test]
-async fn eight_processes_make_replicated_streams_once() {
+async fn eight_processes_create_replicated_streams_once() {
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -39,7 +39,7 @@ async fn eight_processes_make_replicated_streams_once() {
 }
 
 #[tokio::test]
-async fn one_replica_in_a_cluster_is_warned_about() {
+async fn single_replica_in_a_cluster_is_a_warning() {
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -59,7 +59,7 @@ async fn one_replica_in_a_cluster_is_warned_about() {
 
 /// Killed leaders: the third node can only answer that there is no leader.
 #[tokio::test]
-async fn without_a_majority_nothing_is_called_misconfigured() {
+async fn lost_majority_is_no_configuration_error() {
     let Some(mut cluster) = PrivateCluster::start().await else {
         return;
     };

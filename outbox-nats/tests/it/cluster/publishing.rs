@@ -70,7 +70,7 @@ async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
 }
 
 #[tokio::test]
-async fn leader_changes_store_each_message_once_where_its_receipt_says() {
+async fn receipt_names_the_only_copy_after_leader_changes() {
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -87,7 +87,7 @@ async fn leader_changes_store_each_message_once_where_its_receipt_says() {
 
 /// The publisher is configured with one node only, which leads the stream.
 #[tokio::test]
-async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
+async fn publisher_moves_to_another_node_after_a_killed_leader() {
     let Some(mut cluster) = PrivateCluster::start().await else {
         return;
     };
