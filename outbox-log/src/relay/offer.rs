@@ -108,7 +108,10 @@ mod tests {
         assert_eq!(offered_at[..5], [0, 20, 55, 120, 245]);
         assert!(offered_at.len() < 20, "{offered_at:?}");
         assert!(!offer.announced(Fitness::Fit, true, PATIENCE));
-        assert!(offer.announced(Fitness::Ailing, true, PATIENCE), "at once again");
+        assert!(
+            offer.announced(Fitness::Ailing, true, PATIENCE),
+            "a success resets the pauses"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,7 +121,10 @@ mod tests {
         offer.closed();
         for fitness in [Fitness::Trying, Fitness::Unproven] {
             assert!(!offer.announced(fitness, false, PATIENCE));
-            assert!(offer.is_away(), "others have had no time to look: {fitness:?}");
+            assert!(
+                offer.is_away(),
+                "standby relays have not checked yet: {fitness:?}"
+            );
         }
         tokio::time::advance(AWAY).await;
         assert!(!offer.is_away());

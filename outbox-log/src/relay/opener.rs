@@ -136,13 +136,13 @@ mod tests {
         let opened = timeout(moment, opening.opened(KEPT_FOR, || open(reads.clone())));
         assert!(opened.await.is_err());
         sleep(KEPT_FOR).await;
-        assert!(is_read(), "it is there for the next call");
+        assert!(is_read(), "the reader is kept for the next call");
         sleep(moment + Duration::from_secs(1)).await;
-        assert!(!is_read(), "its relay has it in vain");
+        assert!(!is_read(), "the unclaimed reader has released the log");
 
         let reader = opening.opened(KEPT_FOR, || open(reads.clone())).await.unwrap();
         sleep(KEPT_FOR * 2).await;
-        assert!(reader.is_some() && is_read(), "somebody has asked");
+        assert!(reader.is_some() && is_read(), "a call has claimed the reader");
     }
 
     #[tokio::test(start_paused = true)]

@@ -164,7 +164,7 @@ async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     assert_eq!(
         place.number(here).await,
         1,
-        "it is known where the position belongs"
+        "the position has the id of its server"
     );
     place.assert_balanced();
 }

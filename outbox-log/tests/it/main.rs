@@ -1,9 +1,6 @@
 //! The log relay in memory, and the log of a real PostgreSQL.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says with it what it does not expect to fail"
-)]
+#![expect(clippy::unwrap_used, reason = "a test marks an unexpected failure with it")]
 
 /// Each test has a separate outbox, which is removed at the end.
 macro_rules! with_a_place {

@@ -96,7 +96,11 @@ async fn replay_takes_only_messages_passed_by_the_position() {
     assert_eq!(store.replay(&early).await.unwrap(), 6);
     for aggregate in ["4", "5"] {
         let unread = Selection::all().aggregate(&outbox_core::Aggregate::new("probe", aggregate));
-        assert_eq!(store.replay(&unread).await.unwrap(), 0, "nobody has read it");
+        assert_eq!(
+            store.replay(&unread).await.unwrap(),
+            0,
+            "no relay has read the message"
+        );
     }
     let on_stream = place.broker.messages().len();
     let wait = async {

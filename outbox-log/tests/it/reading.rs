@@ -140,7 +140,7 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place)
     assert_eq!(
         (place.rows(1).await, place.rows(LOGGED).await),
         (3, 23),
-        "the aggregate is the log's again"
+        "the aggregate belongs to the log again"
     );
     place.assert_balanced();
 }

@@ -60,7 +60,7 @@ async fn init_status_and_drop_are_repeatable(place: &Place) {
         assert_eq!(
             (place.rows(4).await, place.rows(0).await),
             (0, 6),
-            "nothing is the log's any more"
+            "no message belongs to the log"
         );
         place.execute("DELETE FROM outbox_messages").await;
     }
@@ -108,7 +108,7 @@ async fn only_the_filter_of_earlier_versions_is_accepted(place: &Place) {
             place.published().await;
         })
         .await;
-    assert_eq!(place.rows(4).await, 6, "nothing was written for them");
+    assert_eq!(place.rows(4).await, 6, "publishing wrote nothing");
     place.log().drop().await.unwrap();
 }
 
@@ -284,7 +284,7 @@ async fn second_log_of_the_same_tables_is_refused(place: &Place) {
         let expected = format!("has a log already, which is called {};", place.name);
         assert!(error.to_string().contains(&expected), "{error}");
     }
-    assert!(!second.status().await.unwrap().exists, "nothing was made");
+    assert!(!second.status().await.unwrap().exists, "no slot was created");
     place.log().drop().await.unwrap();
     second.check().await.unwrap();
     init(&second).await;
@@ -306,7 +306,7 @@ async fn slow_writer_only_delays_init(place: &Place) {
     assert_eq!(
         (place.rows(0).await, place.rows(4).await),
         (1, 0),
-        "it was recorded before the log began"
+        "the message was recorded before the log began"
     );
     place.write(0..2, 1).await;
     assert_eq!(place.rows(4).await, 2);
@@ -342,7 +342,7 @@ async fn drop_keeps_the_slot_of_another_program(place: &Place) {
     assert_eq!(
         place.number(&count).await,
         1,
-        "the log is down, and the slot is theirs"
+        "the log is dropped, and the slot belongs to another program"
     );
     place.drop_slot().await;
 }

@@ -109,7 +109,7 @@ mod tests {
         searches.note(one, "then", 5);
         assert_eq!(searches.until(one, "then"), Some(7));
         assert_eq!(searches.until(other, "then"), None);
-        assert_eq!(searches.until(one, "later"), None, "the stream was made anew");
+        assert_eq!(searches.until(one, "later"), None, "the stream was recreated");
         searches.note(one, "later", 2);
         assert_eq!(searches.until(one, "later"), Some(2));
         searches.forget(one);

@@ -127,7 +127,7 @@ mod tests {
         assert!(!may_read.is_likely());
         tokio::time::advance(NOT_ASKED / 2).await;
         assert!(may_read.is_likely());
-        assert!(!may_read.was_not_answered(), "it was told before");
+        assert!(!may_read.was_not_answered(), "the warning was logged before");
         assert!(!may_read.is_likely());
     }
 }

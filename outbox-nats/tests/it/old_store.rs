@@ -49,7 +49,7 @@ async fn messages_lost_by_an_old_store_are_republished(strong: bool) {
 
     let known = answered(async || publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await).await;
     let all: HashSet<_> = messages.iter().map(|message| message.id).collect();
-    assert_eq!(all.difference(&known).count(), 3, "what is missing is known");
+    assert_eq!(all.difference(&known).count(), 3, "missing messages are detected");
     for message in &messages {
         publish(&publisher, message).await;
     }

@@ -197,7 +197,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     assert_eq!(
         nats.stored().await.len(),
         50,
-        "nothing that failed is delivered afterwards"
+        "no failed message is delivered afterwards"
     );
     for (n, message) in messages.iter().enumerate() {
         let receipt = publish(&publisher, message).await;
@@ -299,7 +299,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     }
     assert!(
         elapsed < usual,
-        "bounded by its own time-out, and not by the usual one: {elapsed:?}"
+        "bounded by the publish timeout, not by the usual bound: {elapsed:?}"
     );
     server.resume();
     let expected = usize::try_from(sequence).unwrap() + 1;

@@ -80,7 +80,10 @@ async fn a_missing_stream_is_transient(nats: &Nats) {
         class(sent(&publisher, &message(&PLACED, "1", 1)).await),
         FailureClass::Transient
     );
-    assert!(started.elapsed() < SOON, "it does not wait for the time-out");
+    assert!(
+        started.elapsed() < SOON,
+        "the publish does not wait for the timeout"
+    );
 }
 
 async fn another_stream_on_the_subject_is_a_configuration_error(nats: &Nats) {

@@ -156,7 +156,7 @@ async fn header_that_ends_the_client_keeps_the_consumer(nats: &Nats) {
         }
     });
     let delivery = taken.await.expect("the message is delivered raw");
-    assert!(ended > 0, "the header does not end the client any more");
+    assert!(ended > 0, "the header no longer ends the client");
     assert_eq!(delivery.incoming().payload.as_ref(), b"raw");
     delivery.ack().await.unwrap();
 }

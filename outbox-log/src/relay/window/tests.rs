@@ -95,7 +95,10 @@ fn decisions_during_a_store_are_news() {
     assert!(window.has_news(stored));
     assert!(!window.has_news(window.decided()));
     window.idle(Position(50));
-    assert!(!window.has_news(Position(20)), "it holds no messages");
+    assert!(
+        !window.has_news(Position(20)),
+        "the transaction holds no messages"
+    );
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn adopted_messages_are_decided() {
     window.told(&doubtful, &HashSet::from([id(2)]), &HashSet::from([id(3)]));
     assert_eq!(held(&window), [2, 3, 4]);
     assert!(!window.get(id(2)).unwrap().is_doubtful);
-    assert!(window.get(id(3)).unwrap().is_doubtful, "nobody knows yet");
+    assert!(window.get(id(3)).unwrap().is_doubtful, "the owner is unknown");
     window.told(&doubtful[2..], &HashSet::new(), &HashSet::new());
     assert_eq!(held(&window), [2, 4]);
 }

@@ -207,6 +207,10 @@ async fn log_stays_with_the_first_relay_that_can_publish() {
     assert!(readers.health[2].status().reads);
     let settled = readers.logged.log.openings();
     readers.record_for(3_600).await;
-    assert_eq!(readers.logged.log.openings(), settled, "it stays there");
+    assert_eq!(
+        readers.logged.log.openings(),
+        settled,
+        "the log stays with this relay"
+    );
     readers.end().await;
 }

@@ -247,7 +247,7 @@ async fn poison_message_halts_only_its_aggregate() {
     assert_eq!(
         logged.log.stored(),
         Position(400),
-        "the position passes what the table has"
+        "the position passes messages of the table"
     );
 
     logged.broker.clear_faults();
@@ -263,7 +263,7 @@ async fn poison_message_halts_only_its_aggregate() {
     assert_eq!(
         statuses(&logged.store, 4),
         [LOGGED, Published, Published, Published, LOGGED],
-        "the aggregate is the log's again"
+        "the aggregate belongs to the log again"
     );
     logged.assert_balanced();
 }
@@ -314,7 +314,7 @@ async fn temporarily_rejected_aggregate_keeps_its_order() {
     assert_eq!(
         statuses(&logged.store, 3),
         [LOGGED; 25],
-        "others never leave the log"
+        "messages of other aggregates never leave the log"
     );
     logged.assert_balanced();
 }
@@ -435,7 +435,7 @@ async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
             }
         })
         .await;
-    assert_eq!(report.dead_letters, 1, "the application is told once");
+    assert_eq!(report.dead_letters, 1, "the application gets one report");
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,7 +33,7 @@ async fn table_adopts_messages_of_a_paused_type() {
             assert_eq!(
                 relay.health().status().undecided,
                 0,
-                "the log keeps nothing of it"
+                "the log retains no paused message"
             );
             assert!(logged.store.unpause(Some("account")).await.unwrap());
             logged.drained().await;

@@ -51,7 +51,7 @@ pub(super) fn compare(
             let subject = subject.clone();
             return Err(ProvisionError::Uncaptured {
                 stream: stream.name.clone(),
-                what: "the description".to_owned(),
+                what: "a subject of the description".to_owned(),
                 subject,
                 seen: seen.subjects.clone(),
             });

@@ -349,13 +349,16 @@ fn message_is_on_default_subjects_in_every_layout() {
         let subject = format!("shop.events.cart.{token}.placed");
         assert!(
             !prefix.is_default(&mixed, &subject),
-            "its handler is one of orders"
+            "the handler belongs to orders"
         );
         let unsequenced = Message {
             sequence: None,
             ..message
         };
-        assert!(!prefix.is_default(&unsequenced, &own[1]), "it is never fenced");
+        assert!(
+            !prefix.is_default(&unsequenced, &own[1]),
+            "an unsequenced message is never fenced"
+        );
     }
 }
 

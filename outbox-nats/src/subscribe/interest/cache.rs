@@ -111,7 +111,7 @@ impl Oracle {
                 _ => {}
             }
             if reading.changed().await.is_err() {
-                return Err(self.unknown("nobody reads any more"));
+                return Err(self.unknown("the reading of the list has ended"));
             }
         }
         Err(self.unknown("the list has changed, or the server is slow"))
