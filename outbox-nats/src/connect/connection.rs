@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::denials::Reports;
 
-/// Later publishes fail at once while the line connects in the background.
+/// The first publishes wait this long; later publishes fail at once until the line is open.
 const FIRST_CONNECT: Duration = Duration::from_secs(2);
 
 const CLOSE: Duration = Duration::from_secs(1);

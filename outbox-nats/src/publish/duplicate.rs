@@ -13,8 +13,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::headers;
 
-/// A stored message that the stream has deleted since counts as this one. The event is compared,
-/// not the source, which an operator may change.
+/// A message that the stream has deleted since counts as this message. The event is compared, not
+/// the source, which an operator may change.
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,

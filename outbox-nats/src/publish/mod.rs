@@ -114,7 +114,7 @@ impl JetStreamPublisher {
         Self::new(self.stream, client, config)
     }
 
-    /// The client that this publisher was created with.
+    /// The given client.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.line.given()
@@ -265,7 +265,7 @@ impl JetStreamPublisher {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// Unknown, unless the server denies receiving replies.
+    /// Class `Unknown`, unless the server denies receiving replies.
     fn silence(&self, live: &Live, attempt: &PublishAttempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);

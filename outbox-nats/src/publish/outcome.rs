@@ -46,7 +46,7 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
         )
 }
 
-/// A leader election or a lost majority. Other rejections mean that the request is wrong.
+/// During a leader election, or after a lost majority. Other rejections mean a wrong request.
 pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     match refused.error_code() {
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,

@@ -19,7 +19,7 @@ use crate::stream::subject::captures;
 
 const STORED_BESIDE: u64 = 30;
 
-/// One answer of the server.
+/// Subjects in one answer of the server.
 const SUBJECTS_MAX: usize = 100_000;
 
 /// The state of a stream, as far as it causes rejections.

@@ -30,7 +30,7 @@ use crate::stream::message;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::subscribe::pull::connects;
 
-/// About half a kilobyte of headers each.
+/// Messages per batch, with about half a kilobyte of headers each.
 const BATCH: usize = 1_000;
 
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);

@@ -107,7 +107,7 @@ fn decode(message: &Value) -> Option<RawMessage> {
     })
 }
 
-/// Also whether async-nats parses the block as exactly these headers and no status.
+/// Returns also whether async-nats parses the block as exactly these headers and no status.
 fn parse(block: &[u8]) -> (HeaderMap, bool) {
     let mut headers = HeaderMap::new();
     if block.is_empty() {

@@ -43,7 +43,6 @@ pub enum Provisioning {
 ///
 /// | for | call |
 /// |---|---|
-/// |---|---|
 /// | a connection | [`connect`](Self::connect), [`connect_with`](Self::connect_with) |
 /// | the stream, created or checked | [`provision`](Self::provision) |
 /// | the relay | [`publisher`](Self::publisher) |
@@ -179,8 +178,7 @@ impl EventStream {
     }
 
     /// Lets aggregates share subjects: `<prefix>.<aggregate>.shard-<n>.<event name>`, with `n`
-    /// below `shards` (1 to 65,536; [`provision`](Self::provision) and the relay's start check the
-    /// range). Default: one subject per aggregate,
+    /// below `shards` (1 to 65,536). Default: one subject per aggregate,
     /// `<prefix>.<aggregate>.<aggregate id>.<event name>`.
     ///
     /// The server keeps every subject of a stream in memory, about 220 bytes each. Shards save this
@@ -313,7 +311,7 @@ impl EventStream {
         }
     }
 
-    /// A stable text.
+    /// How messages get their subjects, as a stable text.
     pub(crate) fn subjects_of_messages(&self) -> String {
         let prefix = &self.prefix;
         match (self.fenced, self.shards) {

@@ -14,10 +14,10 @@ use crate::connect::connection::Live;
 use crate::stream::EventStream;
 use crate::stream::subject::overlap;
 
-/// Covers an ordinary outage plus the crash of a relay.
+/// Duplicate window that covers an ordinary outage plus the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Below it a crash alone may repeat messages. Also the server's default.
+/// Below this duplicate window a crash alone may repeat messages. Also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
 const MESSAGE_BYTES: usize = 1024 * 1024;

@@ -22,7 +22,7 @@ pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// nats-server before 2.10 sometimes omits a report, which looks like a silence of up to 3 s.
+/// Longer than an omitted report of nats-server before 2.10, which looks like a silence of 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
 const LEFT_OVER: &str = "Nats-Pending-Messages";

@@ -29,7 +29,7 @@ use crate::subscribe::pull::{Pull, PullError, connects};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The answer waits only while the send buffer is full.
+/// Bound on waiting for room in the send buffer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -186,7 +186,6 @@ async fn denied_publish_names_the_permission() {
     );
 }
 
-/// The message is stored.
 #[tokio::test]
 async fn denied_reply_names_the_permission() {
     let Some(server) = denying(r#"subscribe: { deny: ["_INBOX.>"] }"#).await else {
@@ -199,7 +198,6 @@ async fn denied_reply_names_the_permission() {
     assert_names(&error, "_INBOX.");
 }
 
-/// The message is stored.
 #[tokio::test]
 async fn denied_duplicate_check_names_the_permission() {
     let Some(server) = denying(r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#).await else {

@@ -140,7 +140,6 @@ impl Nats {
         subscribe(&self.subscriber(), consumer).await
     }
 
-    /// Has a short bound on a silent server.
     pub(crate) async fn subscribe_impatiently(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
         let impatient = self
             .subscriber_config()

@@ -288,7 +288,6 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     assert_eq!(error.class(), FailureClass::Unknown);
     let usual = PublisherConfig::default().ack_timeout;
     for _ in 0..5 {
-        // The machine may have stalled.
         if elapsed < usual {
             break;
         }

@@ -51,8 +51,8 @@ pub enum ProvisionError {
         /// The required value, and why.
         needed: &'static str,
     },
-    /// The duplicate window is too short, and the description or the stream's `max_age` forbids to
-    /// raise it.
+    /// The duplicate window is too short, and the description or the stream's `max_age` forbid
+    /// raising it.
     #[error("stream `{stream}` has a duplicate window of {seen:?}, {needed:?} is needed; raise it with: nats stream edit {stream} --dupe-window={}s (and `max_age` if that is shorter)", needed.as_secs())]
     DuplicateWindow {
         /// The stream's name.

@@ -23,10 +23,10 @@ use crate::stream::subject::covers;
 /// The interval between readings, and how long a process relies on a reading.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Every process has read a change by then, even from a lagging server.
+/// Time after which every process has read a change, even from a lagging server.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 
-/// A process restores its missing entry by then: [`FRESH`], and two requests.
+/// Time in which a process restores its missing entry: [`FRESH`], and two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;

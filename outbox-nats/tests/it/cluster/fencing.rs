@@ -39,7 +39,6 @@ async fn no_message_overtakes_a_message_in_flight() {
     let options = connect_options().ignore_discovered_servers();
     let client = connected(cluster.node(&leader).url(), options).await;
     let nats = Nats::with(client);
-    // Waits longer, for a busy machine.
     let owner = observer
         .stream()
         .with_strong_mode()
