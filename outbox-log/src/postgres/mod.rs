@@ -115,8 +115,8 @@ impl PostgresLog {
     /// Whether messages are logged although no log of these tables is on. Causes: a dropped or not
     /// restored `outbox_log`, messages copied into other tables, or an interrupted
     /// [`drop`](Self::drop). No relay publishes such messages; [`init`](Self::init) and `drop` make
-    /// them pending. Takes no locks. Reads the whole table if there are none. Returns false without
-    /// a table.
+    /// them pending. Takes no locks. Reads the whole table if no such message exists. Returns false
+    /// without a table.
     ///
     /// # Errors
     ///

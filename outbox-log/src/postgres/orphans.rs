@@ -32,7 +32,7 @@ pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     }
 }
 
-/// Reads the whole table if there are none.
+/// Reads the whole table if no such row exists.
 pub(crate) async fn has_unpassed(
     db: &DatabaseConnection,
     names: &Names,
