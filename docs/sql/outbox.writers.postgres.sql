@@ -32,6 +32,7 @@ DECLARE
     key    bytea;
     hash   bigint := 156835652389;
     number bigint;
+    row_id bigint;
 BEGIN
     IF aggregate_type IS NULL OR aggregate_type !~ '^[a-z][a-z0-9_-]{0,63}$' THEN
         RAISE EXCEPTION 'outbox OB001: aggregate_type is malformed; use [a-z][a-z0-9_-]*, at most 64 bytes' USING ERRCODE = 'OB001';
@@ -108,21 +109,25 @@ BEGIN
         overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
         52, 1), 53, 1), 'hex')::uuid);
 
-    -- Locks the head row (primary key) until the transaction ends. `row_id` is drawn after that, by the insert of the message.
+    -- Locks the head row (primary key) until the transaction ends. The row ids of an aggregate rise even if the sequence is set back.
+    row_id := nextval('@outbox_row_ids'::regclass);
     IF COALESCE(sequenced, true) THEN
-        INSERT INTO @outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence)
-        VALUES (aggregate_type, aggregate_id, 1)
+        INSERT INTO @outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence, last_row_id)
+        VALUES (aggregate_type, aggregate_id, 1, row_id)
         ON CONFLICT ON CONSTRAINT outbox_aggregates_pk
-        DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at
-        RETURNING head.last_sequence INTO number;
+        DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at,
+                      last_row_id = CASE WHEN EXCLUDED.last_row_id > head.last_row_id THEN EXCLUDED.last_row_id
+                                    ELSE GREATEST(nextval('@outbox_row_ids'::regclass), head.last_row_id + 1) END
+        RETURNING head.last_sequence, head.last_row_id INTO number, row_id;
     END IF;
     -- A key that exists is a unique violation (23505) of this table's primary key.
     IF dedup_key IS NOT NULL THEN
         INSERT INTO @outbox_dedup_keys (dedup_key) VALUES (dedup_key);
     END IF;
-    INSERT INTO @outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
+    INSERT INTO @outbox_messages (row_id, id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
                                  content_type, payload, headers, dedup_key, available_at)
-    VALUES (id, (hash # (hash >> 32)) & 63, aggregate_type, aggregate_id, number, aggregate_type || '.' || event_name,
+    OVERRIDING SYSTEM VALUE
+    VALUES (row_id, id, (hash # (hash >> 32)) & 63, aggregate_type, aggregate_id, number, aggregate_type || '.' || event_name,
             COALESCE(event_version, 1), subject, 'application/json', bytes, stored, dedup_key,
             -- GREATEST and LEAST pass over null.
             CASE WHEN available_at IS NOT NULL THEN LEAST(GREATEST(available_at, '1970-01-01 00:00:00.000001+00'), '9999-12-31 23:59:59.999999+00') END);

@@ -8,6 +8,8 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, Strategy, describe};
 use crate::start_error::Problem;
 
+/// Of a sequence of PostgreSQL.
+const USAGE: &str = "USAGE";
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 /// Sequences are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
@@ -35,10 +37,13 @@ pub(crate) async fn problems(
     }
     if let Some(handler) = handlers.iter().find(|handler| handler.records()) {
         let table = |name| outbox.names.table(sql.backend(), name);
-        let of_outbox = [
+        let mut of_outbox = vec![
             (table("outbox_messages"), &["INSERT"][..]),
             (table("outbox_aggregates"), NUMBERS),
         ];
+        if sql.backend() == DbBackend::Postgres {
+            of_outbox.push((table("outbox_row_ids"), &[USAGE]));
+        }
         for (table, rights) in of_outbox {
             // Without SELECT, MySQL shows INSERT rights only by an insert.
             let rights = match sql.backend() {
@@ -48,7 +53,9 @@ pub(crate) async fn problems(
             match missing(db, &table, rights).await {
                 Ok(found) => {
                     problems.extend(found);
-                    problems.extend(hidden(db, &table).await?);
+                    if rights != [USAGE] {
+                        problems.extend(hidden(db, &table).await?);
+                    }
                 }
                 Err(error) if trouble(&error) == Trouble::Statement => {
                     problems.push(Problem::database(format!(
@@ -87,11 +94,14 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
         DbBackend::Postgres => {
             // Column privileges may cover the used columns.
             for right in rights {
-                let some_columns = match *right {
-                    "DELETE" => String::new(),
-                    right => format!(" OR has_any_column_privilege($1, '{right}')"),
+                let granted = match *right {
+                    USAGE => "has_sequence_privilege($1, 'USAGE')".to_owned(),
+                    "DELETE" => "has_table_privilege($1, 'DELETE')".to_owned(),
+                    right => format!(
+                        "has_table_privilege($1, '{right}') OR has_any_column_privilege($1, '{right}')"
+                    ),
                 };
-                let granted = format!("SELECT has_table_privilege($1, '{right}'){some_columns} AS granted");
+                let granted = format!("SELECT {granted} AS granted");
                 let asked = Statement::from_sql_and_values(DbBackend::Postgres, granted, [table.into()]);
                 let row = db.query_one_raw(asked).await?;
                 if !row.map_or(Ok(false), |row| row.try_get("", "granted"))? {
@@ -132,8 +142,9 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
         return Ok(None);
     }
     let (rights, role) = (denied.join(", "), role(db).await?);
+    let kind = if denied == [USAGE] { "SEQUENCE " } else { "" };
     Ok(Some(Problem::database(format!(
-        "role {role} lacks rights on `{table}`; run `GRANT {rights} ON {table} TO {role}`"
+        "role {role} lacks rights on `{table}`; run `GRANT {rights} ON {kind}{table} TO {role}`"
     ))))
 }
 

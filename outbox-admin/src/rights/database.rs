@@ -61,6 +61,8 @@ pub enum Object {
     Table(&'static str),
     /// A view, with its owner's rights.
     View(&'static str),
+    /// A sequence, in PostgreSQL only.
+    Sequence(&'static str),
     /// A function, in MySQL and MariaDB a procedure.
     Routine(&'static str),
 }
@@ -70,7 +72,7 @@ impl Object {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Table(name) | Self::View(name) | Self::Routine(name) => name,
+            Self::Table(name) | Self::View(name) | Self::Sequence(name) | Self::Routine(name) => name,
         }
     }
 
@@ -164,6 +166,10 @@ pub const GRANTS: &[Grant] = &[
         NUMBERS,
         "number the messages of an aggregate",
     ),
+    Grant {
+        object: Object::Sequence("outbox_row_ids"),
+        ..on(Role::Writer, "", &["USAGE"], "draw row ids, on PostgreSQL")
+    },
     on(
         Role::Writer,
         "outbox_dedup_keys",

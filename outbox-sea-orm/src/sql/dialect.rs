@@ -9,14 +9,16 @@ use time::OffsetDateTime;
 use super::{Sql, TIME_MICROS_MAX};
 use crate::names::TableNames;
 
-/// First place of replayed copies on PostgreSQL, above all message numbers.
-pub(crate) const COPIES_FROM: i64 = 1 << 62;
+/// Increment of the sequence `outbox_row_ids` on PostgreSQL.
+pub(crate) const ROW_IDS_PER_DRAW: usize = 10_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
+    /// PostgreSQL only: draws the first of [`ROW_IDS_PER_DRAW`] row ids.
+    pub(crate) draw_row_ids: String,
     pub(crate) blocks: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
@@ -40,6 +42,10 @@ impl Dialect {
             backend,
             messages: names.messages(backend),
             aggregates: names.aggregates(backend),
+            draw_row_ids: format!(
+                "pg_catalog.nextval('{}'::regclass)",
+                names.table(backend, "outbox_row_ids")
+            ),
             blocks: names.blocks(backend),
             leases: names.leases(backend),
             relays: names.relays(backend),
@@ -159,20 +165,6 @@ impl Dialect {
 
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
-    }
-
-    /// Order of sequenced rows in their aggregate: originals by number, then copies by row id, from
-    /// [`COPIES_FROM`] on. MySQL and SQLite assign ascending row ids. Part of two PostgreSQL
-    /// indexes.
-    pub(crate) fn place(&self, alias: &str) -> String {
-        match self.backend {
-            DbBackend::Postgres => {
-                format!(
-                    "(CASE WHEN {alias}.event_id IS NULL THEN {alias}.sequence ELSE {alias}.row_id + {COPIES_FROM} END)"
-                )
-            }
-            _ => format!("{alias}.row_id"),
-        }
     }
 
     pub(crate) fn key(&self, key: &str) -> Value {

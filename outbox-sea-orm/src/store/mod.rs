@@ -49,7 +49,6 @@ pub(crate) use self::row::recorded;
 use self::audit::record::Failed;
 use self::failure::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
 use self::fetch::durability::{Durability, durable};
-use self::fetch::returned::Returned;
 use self::fetch::sql::Scope;
 use self::fetch::waiting;
 use self::fetch::{Bounds, Fitting};
@@ -88,7 +87,6 @@ pub struct SqlStore {
     dialect: Arc<Dialect>,
     isolation: Isolation,
     fitting: Fitting,
-    returned: Returned,
     durability: Durability,
     relay_name: Arc<str>,
     in_memory: Arc<OnceCell<InMemory>>,
@@ -126,7 +124,6 @@ impl SqlStore {
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
             fitting: Fitting::default(),
-            returned: Returned::default(),
             durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
@@ -285,19 +282,16 @@ impl OutboxStore for SqlStore {
         };
         let (partitions, in_flight) = (lease::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
-        let (fitting, returned) = (self.fitting.clone(), self.returned.clone());
-        returned.begin(request.leases);
+        let fitting = self.fitting.clone();
         let fetched = self.call(move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
-            fetch::fetch(&db, scope, bounds, &fitting, &returned).await
+            fetch::fetch(&db, scope, bounds, &fitting).await
         });
-        let fetched = durable(self, request.leases, fetched.await?).await?;
-        self.returned.add(&fetched.due);
-        Ok(fetched)
+        durable(self, request.leases, fetched.await?).await
     }
 
     async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
@@ -325,7 +319,6 @@ impl OutboxStore for SqlStore {
             return Ok(0);
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        self.returned.settle(&settlements);
         let settled = self.call(move |db| async move { settle::settle(&db, &leases, &settlements).await });
         settled.await.map_err(refusal::of_settlement)
     }

@@ -154,6 +154,8 @@ impl GrantsCommand {
             let kind = match (object, backend) {
                 (Object::Routine(_), DbBackend::Postgres) => "FUNCTION ",
                 (Object::Routine(_), _) => "PROCEDURE ",
+                (Object::Sequence(_), DbBackend::Postgres) => "SEQUENCE ",
+                (Object::Sequence(_), _) => continue,
                 _ => "",
             };
             let name = names.table(backend, object.name());

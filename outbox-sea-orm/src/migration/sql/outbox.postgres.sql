@@ -1,11 +1,11 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `sequence` is the order within an aggregate. `row_id` is the order in which relays look for pending rows. It is drawn while the aggregate's head
--- row is locked, so it mostly has the same order. It has holes, and the server assigns a `row_id` again if its counter is set back. There is no index on `row_id` alone: with one, the
--- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
--- lock on the head row keeps it unique.
+-- One row per message. `sequence` is the order within an aggregate. `row_id` is the order in which relays look for pending rows. Writers take it from
+-- the aggregate's head row, so both orders agree within an aggregate. It has holes, and two aggregates may share a `row_id` if the sequence was set back. There is no index
+-- on `row_id` alone: with one, the planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no
+-- unique index: the lock on the head row keeps it unique. A value of the sequence stands for 10,000 row ids, so a statement draws once.
 CREATE TABLE {schema}{prefix}outbox_messages (
-    row_id         bigint GENERATED ALWAYS AS IDENTITY,
+    row_id         bigint GENERATED ALWAYS AS IDENTITY (SEQUENCE NAME {schema}{prefix}outbox_row_ids INCREMENT BY 10000),
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL,
@@ -46,19 +46,11 @@ CREATE INDEX {prefix}outbox_messages_pending
 CREATE INDEX {prefix}outbox_messages_pending_own
     ON {schema}{prefix}outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- The pending rows of an aggregate: originals by `sequence`, then replayed copies by row id. Row ids are in another order if
--- the counter of row ids was set back, or if sessions cache its values. A fetch that does not return all pending rows looks
--- here for earlier messages of the same aggregate.
-CREATE INDEX {prefix}outbox_messages_pending_of
-    ON {schema}{prefix}outbox_messages (aggregate_type, aggregate_id, (CASE WHEN event_id IS NULL THEN sequence ELSE row_id + 4611686018427387904 END))
-    WHERE status::int8 = 0 AND sequence IS NOT NULL;
-
 -- Three indexes of the waiting rows: by aggregate, to fetch them in order when a block has ended; by partition and time, for unsequenced rows;
 -- by row id, to settle them. All three are empty while nothing fails and nothing is delayed, which is what the statistics say then: an empty index looks
 -- as good as any other. So their predicates differ in their words as well.
 CREATE INDEX {prefix}outbox_messages_waiting
-    ON {schema}{prefix}outbox_messages (aggregate_type, aggregate_id, (CASE WHEN event_id IS NULL THEN sequence ELSE row_id + 4611686018427387904 END))
-    WHERE status::int8 = 3 AND sequence IS NOT NULL;
+    ON {schema}{prefix}outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status::int8 = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX {prefix}outbox_messages_waiting_until
     ON {schema}{prefix}outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;
@@ -69,12 +61,13 @@ CREATE INDEX {prefix}outbox_messages_waiting_row_id
 CREATE INDEX {prefix}outbox_messages_dead
     ON {schema}{prefix}outbox_messages (row_id) WHERE status = 2;
 
--- The head row of each aggregate, with its last sequence. A transaction that records a message locks it until the commit. This lock makes the order
+-- The head row of each aggregate, with its last sequence and row id. A transaction that records a message locks it until the commit. This lock makes the order
 -- of the messages.
 CREATE TABLE {schema}{prefix}outbox_aggregates (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     last_sequence  bigint NOT NULL,
+    last_row_id    bigint NOT NULL,
     recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT {prefix}outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITH (

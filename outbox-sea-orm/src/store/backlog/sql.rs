@@ -72,9 +72,8 @@ fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
          AND h.halted_by IS NOT NULL) IS NOT NULL"
     );
     let is_behind = format!(
-        "(SELECT CASE WHEN e.available_at > {now} THEN 1 ELSE 0 END FROM {} ORDER BY {} LIMIT 1) = 1",
+        "(SELECT CASE WHEN e.available_at > {now} THEN 1 ELSE 0 END FROM {} ORDER BY e.row_id LIMIT 1) = 1",
         waiting_where(dialect, "e", "c"),
-        dialect.place("e")
     );
     // PostgreSQL estimates that a CASE removes almost no rows, and reads up to the outer limit.
     let due = "CASE WHEN c.available_at > c.created_at AND (c.failures = 0 OR c.sequence IS NOT NULL) \

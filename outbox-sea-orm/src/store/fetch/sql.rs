@@ -4,12 +4,9 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
-use crate::sql::{COPIES_FROM, bind_keys, integers};
+use crate::sql::bind_keys;
 use crate::sql::{Dialect, Key, Sql};
 use crate::store::row::sql::{columns, payload};
-
-/// Only the index of pending rows by aggregate has this predicate.
-const PENDING_OF: &str = "m.status::int8 = 0";
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
@@ -92,88 +89,27 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// Per aggregate, the first waiting originals and as many copies, by place. Reads no other rows.
-/// Delayed messages have a null payload.
+/// Per aggregate, the first waiting messages. Reads no more rows than it returns. Delayed messages
+/// have a null payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
     in_flight: &[RowKey],
     per_aggregate: i64,
 ) -> Statement {
-    let columns = waiting_columns(dialect);
-    first_of(
-        dialect,
-        &columns,
-        "m.status::int8 = 3",
-        keys,
-        in_flight,
-        per_aggregate,
-    )
-}
-
-pub(crate) fn pending_of(
-    dialect: &Dialect,
-    keys: &[Key],
-    in_flight: &[RowKey],
-    per_aggregate: i64,
-) -> Statement {
-    let columns = scanned_columns(dialect);
-    first_of(dialect, &columns, PENDING_OF, keys, in_flight, per_aggregate)
-}
-
-pub(crate) fn first_pending_of(dialect: &Dialect, keys: &[Key], in_flight: &[RowKey]) -> Statement {
-    let columns = format!("{}, {} AS place", dialect.key_columns("m"), dialect.place("m"));
-    first_of(dialect, &columns, PENDING_OF, keys, in_flight, 1)
-}
-
-/// Only one index has the predicate `status`.
-fn first_of(
-    dialect: &Dialect,
-    columns: &str,
-    status: &str,
-    keys: &[Key],
-    in_flight: &[RowKey],
-    per_aggregate: i64,
-) -> Statement {
     debug_assert_eq!(dialect.backend, DbBackend::Postgres);
-    let place = dialect.place("m");
-    let mut sql = dialect.sql(format!("SELECT {columns} FROM unnest("));
+    let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", waiting_columns(dialect)));
     bind_keys(&mut sql, keys);
-    sql.push(") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (");
-    for (n, kind) in ["<", ">="].into_iter().enumerate() {
-        sql.push(if n == 0 { "(" } else { ") UNION ALL (" });
-        sql.push(&format!(
-            "SELECT * FROM {} m WHERE {status} AND m.sequence IS NOT NULL \
-             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\" \
-             AND {place} {kind} {COPIES_FROM}",
-            dialect.messages
-        ));
-        dialect.push_not_in_flight(&mut sql, in_flight);
-        sql.push(&format!(" ORDER BY {place} LIMIT ")).bind(per_aggregate);
-    }
-    sql.push(&format!(")) m ORDER BY {place}"));
-    sql.statement()
-}
-
-/// Aggregates with a pending message of this number, not in flight.
-pub(crate) fn pending_among(dialect: &Dialect, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
-    let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", dialect.key_columns("h")));
-    bind_keys(&mut sql, messages.iter().map(|(key, _)| key));
-    let sequences = integers(messages.iter().map(|(_, sequence)| *sequence));
-    sql.push_with(
-        ", ?::int8[]) AS h (aggregate_type, aggregate_id, sequence)",
-        [sequences],
-    );
+    // The status condition is the predicate of only one index.
     sql.push(&format!(
-        " CROSS JOIN LATERAL (SELECT m.sequence FROM {} m WHERE {PENDING_OF} AND m.sequence IS NOT NULL \
-         AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\" \
-         AND {} = h.sequence",
-        dialect.messages,
-        dialect.place("m")
+        ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
+         WHERE m.status::int8 = 3 AND m.sequence IS NOT NULL \
+         AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
+        dialect.messages
     ));
     dialect.push_not_in_flight(&mut sql, in_flight);
-    sql.push(" LIMIT 1) m");
-    sql.statement()
+    sql.push(" ORDER BY m.row_id LIMIT ").bind(per_aggregate);
+    sql.push(") m ORDER BY m.row_id").statement()
 }
 
 /// MariaDB and SQLite have no LATERAL. `key_no` is an index of `keys`.

@@ -12,11 +12,10 @@ use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
 use super::sql::{self, Scope};
-use super::{Bounds, Fitting, merge_copies, partition};
-use crate::sql::COPIES_FROM;
+use super::{Bounds, Fitting, partition};
 use crate::sql::Key;
 use crate::store::failed;
-use crate::store::row::{ScannedRow, corrupt, read_all, read_key};
+use crate::store::row::{ScannedRow, corrupt, read_all, read_key, row_key};
 use crate::store::session::Session;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
@@ -49,10 +48,7 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
     let tx = db.snapshot().await.map_err(failed(CONTEXT))?;
     let mut groups = blocked_groups(&tx, &request).await?;
     if !groups.is_empty() {
-        let barrier = match db.dialect.backend {
-            DbBackend::Postgres => Barrier::by_sequence(&tx, &request, &groups).await?,
-            _ => Barrier::by_row_id(&tx, &request, &groups).await?,
-        };
+        let barrier = Barrier::read(&tx, &request, &groups).await?;
         for group in &mut groups {
             let open = group.rows.iter().take_while(|scanned| !barrier.stops(scanned));
             group.rows.truncate(open.count());
@@ -115,11 +111,6 @@ async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, S
         for (scanned, key) in oldest_waiting(tx, request, next, asked).await? {
             left.take(scanned.bytes());
             groups.entry(key).or_default().push(scanned);
-        }
-        for key in next {
-            if let Some(rows) = groups.get_mut(key) {
-                merge_copies(rows, per_aggregate);
-            }
         }
     }
     let groups = blocks.into_iter().filter_map(|(key, due_micros)| {
@@ -240,45 +231,20 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
 /// Waiting messages must not overtake these pending messages.
 #[derive(Default)]
 struct Barrier {
-    pending: HashMap<Key, Pending>,
-    /// Last row id read of a partition with more rows.
+    /// Per aggregate, the lowest pending row id.
+    pending: HashMap<Key, i64>,
+    /// Last row id read, for partitions with more rows.
     known_until: HashMap<i64, i64>,
 }
 
-#[derive(Default)]
-struct Pending {
-    /// Of an original, if the order is by sequence.
-    place: Option<i64>,
-    /// Of a copy or, if the order is by row id, of any message.
-    row_id: Option<i64>,
-}
-
 impl Barrier {
-    async fn by_sequence(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
-        let rows = groups.iter().filter_map(|group| group.rows.first());
-        let keys: Vec<Key> = rows.map(|scanned| Key::from(&scanned.row.aggregate)).collect();
-        let rows = tx
-            .all(sql::first_pending_of(&tx.dialect, &keys, &request.in_flight))
-            .await;
-        let mut barrier = Self::default();
-        for row in rows.map_err(failed(CONTEXT))? {
-            let key = read_key(&row).map_err(corrupt)?;
-            let pending = barrier.pending.entry(key).or_default();
-            match int(&row, "place")? {
-                copy @ COPIES_FROM.. => pending.row_id = Some(copy - COPIES_FROM),
-                place => pending.place = Some(place),
-            }
-        }
-        Ok(barrier)
-    }
-
-    async fn by_row_id(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
+    async fn read(tx: &Session, request: &Request, groups: &[Group]) -> Result<Self, StoreError> {
         let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
         for last in groups.iter().filter_map(|group| group.rows.last()) {
             let row_id = highest.entry(i64::from(last.row.partition)).or_default();
             *row_id = last.row.row_id.max(*row_id);
         }
-        let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
+        let in_flight: HashSet<RowKey> = request.in_flight.iter().copied().collect();
         let bounds: Vec<(i64, i64)> = highest.into_iter().collect();
         let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_flight.len() as i64;
         let rows = tx
@@ -287,14 +253,13 @@ impl Barrier {
         let mut barrier = Self::default();
         let mut read: HashMap<i64, (i64, i64)> = HashMap::new();
         for row in rows.map_err(failed(CONTEXT))? {
-            let (partition, row_id) = (int(&row, "partition_no")?, int(&row, "row_id")?);
+            let (partition, found) = (int(&row, "partition_no")?, row_key(&row).map_err(corrupt)?);
             let (count, last) = read.entry(partition).or_default();
-            (*count, *last) = (*count + 1, row_id.max(*last));
-            if !in_flight.contains(&row_id) {
+            (*count, *last) = (*count + 1, found.row_id.max(*last));
+            if !in_flight.contains(&found) {
                 let key = read_key(&row).map_err(corrupt)?;
-                let pending = barrier.pending.entry(key).or_default();
-                let oldest = pending.row_id.unwrap_or(row_id);
-                pending.row_id = Some(row_id.min(oldest));
+                let lowest = barrier.pending.entry(key).or_insert(found.row_id);
+                *lowest = found.row_id.min(*lowest);
             }
         }
         let cut = read.into_iter().filter(|(_, (count, _))| *count >= limit);
@@ -304,12 +269,8 @@ impl Barrier {
 
     fn stops(&self, scanned: &ScannedRow) -> bool {
         let row_id = scanned.row.row_id;
-        let is_before = |pending: &Pending| {
-            pending.place.is_some_and(|place| place < scanned.place)
-                || pending.row_id.is_some_and(|pending| pending < row_id)
-        };
         let known_until = self.known_until.get(&i64::from(scanned.row.partition));
         let pending = self.pending.get(&Key::from(&scanned.row.aggregate));
-        known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(is_before)
+        known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(|pending| *pending < row_id)
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod sql;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::store::RowKey;
 use outbox_core::{
     Aggregate, FetchedRow, Headers, Message, MessageId, RowFault, Settlement, StoreError, Verdict,
 };
@@ -23,13 +24,11 @@ use super::session::{self, Isolation};
 use crate::names::TableNames;
 #[cfg(feature = "testing")]
 use crate::sql::Dialect;
-use crate::sql::{COPIES_FROM, Key};
+use crate::sql::Key;
 
 #[derive(Debug)]
 pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
-    /// See `Dialect::place`. `i64::MAX` if damaged.
-    pub(super) place: i64,
     pub(super) has_to_wait: bool,
 }
 
@@ -119,17 +118,11 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let aggregate = Aggregate::new(key(Column::AggregateType)?, key(Column::AggregateId)?);
     let payload: Option<Option<Vec<u8>>> = or_damage(column(row, Column::Payload), &mut damage);
     let sequence: Option<Option<i64>> = or_damage(column(row, Column::Sequence), &mut damage);
-    let event_id: Option<Uuid> = or_damage(column(row, Column::EventId), &mut damage);
-    let place = match sequence.flatten() {
-        Some(_) if id != event_id => row_id.saturating_add(COPIES_FROM),
-        number => number.unwrap_or(i64::MAX),
-    };
     let created_micros: Option<i64> = or_damage(column(row, Column::CreatedMicros), &mut damage);
     let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
     let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
         has_to_wait: payload == Some(None),
-        place,
         row: FetchedRow {
             row_id,
             id: id.map(MessageId::from),
@@ -238,6 +231,14 @@ fn column<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, String>
 
 fn unsigned<T: TryFrom<i64>>(value: i64, column: Column) -> Result<T, String> {
     T::try_from(value).map_err(|_| format!("{} is {value}", column.name()))
+}
+
+/// Without an id if the id is damaged (SQLite).
+pub(super) fn row_key(row: &QueryResult) -> Result<RowKey, DbErr> {
+    Ok(RowKey {
+        row_id: row.try_get("", "row_id")?,
+        id: row.try_get::<Uuid>("", "id").ok().map(MessageId::from),
+    })
 }
 
 pub(super) fn read_key(row: &QueryResult) -> Result<Key, DbErr> {

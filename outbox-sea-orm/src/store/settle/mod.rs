@@ -13,14 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use outbox_core::store::{RowKey, UNPAUSED_WAIT, storable_error};
-use outbox_core::{Lease, MessageId, Settlement, Verdict};
+use outbox_core::{Lease, Settlement, Verdict};
 use sea_orm::DbErr;
-use uuid::Uuid;
 
 use self::sql::{Failure, Rows};
 use super::block::{self, Block};
 use super::pause::sql::held_until;
-use super::row::read_key;
+use super::row::{read_key, row_key};
 use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
@@ -97,8 +96,8 @@ struct Found {
     partition: i64,
     is_sequenced: bool,
     delayed_until: Option<i64>,
-    place: i64,
-    /// Oldest waiting row. Not read if the row waited and is not delayed.
+    row_id: i64,
+    /// The aggregate's oldest waiting row. Not read if the row waited and is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -183,17 +182,14 @@ impl SettleTransaction<'_> {
                         .try_get("", "available_micros")
                         .unwrap_or(Some(TIME_MICROS_MAX));
                     let is_delayed = is("is_delayed")?;
-                    let key = RowKey {
-                        row_id: row.try_get("", "row_id")?,
-                        id: row.try_get::<Uuid>("", "id").ok().map(MessageId::from),
-                    };
+                    let key = row_key(&row)?;
                     let row = Found {
                         key: read_key(&row)?,
                         partition: row.try_get("", "partition_no")?,
                         is_sequenced: is("is_sequenced")?,
                         delayed_until: available.filter(|_| is_delayed),
-                        place: row.try_get("", "place")?,
-                        oldest: row.try_get("", "oldest_place")?,
+                        row_id: key.row_id,
+                        oldest: row.try_get("", "oldest_row_id")?,
                         now: row.try_get("", "now_micros")?,
                     };
                     found.insert(key, row);
@@ -217,7 +213,7 @@ struct Changes {
     /// A broker often returns one error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     waiting: Vec<RowKey>,
-    /// Oldest row that these verdicts make waiting.
+    /// Row id of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -317,9 +313,9 @@ impl Changes {
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
-        let is_oldest = others.all(|oldest| row.place <= oldest);
+        let is_oldest = others.all(|oldest| row.row_id <= oldest);
         if is_oldest {
-            self.oldest.insert(row.key.clone(), row.place);
+            self.oldest.insert(row.key.clone(), row.row_id);
         }
         is_oldest
     }

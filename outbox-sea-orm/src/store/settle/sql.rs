@@ -50,8 +50,7 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
 
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
-    let (place, of_oldest) = (dialect.place("m"), dialect.place("e"));
-    // Only if a verdict may need it.
+    // One index lookup, only if a verdict may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -59,12 +58,12 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
         "m.sequence IS NOT NULL"
     };
     let oldest = format!(
-        "CASE WHEN {needed} THEN (SELECT {of_oldest} FROM {} ORDER BY {of_oldest} LIMIT 1) END",
+        "CASE WHEN {needed} THEN (SELECT e.row_id FROM {} ORDER BY e.row_id LIMIT 1) END",
         waiting_where(dialect, "e", "m"),
     );
     let mut sql = dialect.sql(format!(
         "SELECT m.row_id, m.id, {} AS partition_no, {}, {} AS is_sequenced, \
-         {} AS is_delayed, {} AS available_micros, {} AS now_micros, COALESCE({place}, m.row_id) AS place, {oldest} AS oldest_place FROM {} m",
+         {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_row_id FROM {} m",
         dialect.int("m.partition_no"),
         dialect.key_columns("m"),
         dialect.flag("m.sequence IS NOT NULL"),

@@ -54,28 +54,12 @@ async fn scan_of_pending_messages(layout: Layout) {
     let most = if world.is_postgres() { 120 } else { 1_000 };
     let mut cases = vec![case("scan", fetch::scan(dialect, scope), most)];
     if world.is_postgres() {
-        let first: Vec<(Key, i64)> = keys.iter().map(|key| (key.clone(), 1)).collect();
         let rows = vec![super::RowKey { row_id: 1, id: None }];
         cases.extend([
             case(
                 "waiting",
                 fetch::waiting_of(dialect, &keys, &in_flight, 16),
                 64 * 4,
-            ),
-            case(
-                "pending among",
-                fetch::pending_among(dialect, &first, &in_flight),
-                64 * 4,
-            ),
-            case(
-                "first pending",
-                fetch::first_pending_of(dialect, &keys, &in_flight),
-                64 * 4,
-            ),
-            case(
-                "pending",
-                fetch::pending_of(dialect, &keys, &in_flight, 10),
-                64 * 8,
             ),
             case(
                 "publish",

@@ -7,6 +7,8 @@ use outbox_core::{Aggregate, NewMessage};
 pub(crate) struct Grouped {
     /// Message counts, in lock order.
     pub(crate) heads: Vec<(Aggregate, i64)>,
+    /// Per head row, the index of its last message.
+    pub(crate) lasts: Vec<i64>,
     /// Per message: index in `heads`, position in the aggregate (from 1). `None` if unsequenced.
     pub(crate) places: Vec<Option<(usize, i64)>>,
 }
@@ -38,11 +40,19 @@ impl Grouped {
         for (place, _) in places.iter_mut().flatten() {
             *place = sorted[*place];
         }
+        let mut lasts = vec![0; order.len()];
+        for (n, (head, _)) in (0_i64..)
+            .zip(&places)
+            .filter_map(|(n, place)| Some((n, place.as_ref()?)))
+        {
+            lasts[*head] = n;
+        }
         let heads = order
             .into_iter()
             .map(|place| (counts[place].0.clone(), counts[place].1));
         Self {
             heads: heads.collect(),
+            lasts,
             places,
         }
     }

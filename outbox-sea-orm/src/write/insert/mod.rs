@@ -23,7 +23,7 @@ use self::grouping::Grouped;
 use self::sql::dedup_keys;
 use crate::error::RecordError;
 use crate::names::TableNames;
-use crate::sql::{Dialect, headers_json, unsupported};
+use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
 /// A larger message gets its own statement. The lowest default of `max_allowed_packet` is 16 MiB
@@ -106,17 +106,42 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     }
 
     let grouped = Grouped::new(&messages);
-    let last = count_up(conn, &dialect, &grouped.heads).await?;
+    let row_ids = match backend {
+        DbBackend::Postgres => draw_row_ids(conn, &dialect, messages.len()).await?,
+        _ => Vec::new(),
+    };
+    let last = count_up(conn, &dialect, &grouped, &row_ids).await?;
     let numbers = grouped.numbers(|head, position| {
         let (aggregate, count) = &grouped.heads[head];
-        last[aggregate] - count + position
+        last[aggregate].sequence - count + position
     });
+    let row_ids: Vec<i64> = (row_ids.iter().zip(&grouped.places))
+        .map(|(row_id, place)| match place {
+            Some((head, position)) => {
+                let (aggregate, count) = &grouped.heads[*head];
+                let (last, expected) = (last[aggregate].row_id, row_ids[grouped.lasts[*head] as usize]);
+                if last == expected {
+                    *row_id
+                } else {
+                    last - count + position
+                }
+            }
+            None => *row_id,
+        })
+        .collect();
     for keys in dedup_keys(&messages).chunks(rows_max(backend)) {
         let inserted = conn.execute_raw(sql::insert_keys(&dialect, keys)).await;
         inserted.map_err(InsertError::of_keys)?;
     }
     for chunk in chunks {
-        let statement = sql::insert_rows(&dialect, &messages[chunk.clone()], &numbers[chunk]);
+        let (messages, numbers) = (&messages[chunk.clone()], &numbers[chunk.clone()]);
+        let statement = match backend {
+            DbBackend::Postgres => {
+                let heads = postgres::Heads::Raised(&row_ids[chunk]);
+                postgres::insert_many(&dialect, messages, numbers, heads)
+            }
+            _ => sql::insert_rows(&dialect, messages, numbers),
+        };
         conn.execute_raw(statement).await?;
     }
     Ok(())
@@ -131,25 +156,55 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     }
     let grouped = Grouped::new(messages);
     let numbers = grouped.numbers(|head, position| grouped.heads[head].1 - position);
-    let sequences = postgres::Sequences::CountUp(&grouped);
-    Some(postgres::insert_many(dialect, messages, &numbers, sequences))
+    let heads = postgres::Heads::CountUp(&grouped);
+    Some(postgres::insert_many(dialect, messages, &numbers, heads))
 }
 
+/// Rising, one per message.
+async fn draw_row_ids<C: ConnectionTrait>(
+    conn: &C,
+    dialect: &Dialect,
+    messages: usize,
+) -> Result<Vec<i64>, DbErr> {
+    let blocks = messages.div_ceil(ROW_IDS_PER_DRAW);
+    let drawn = conn.query_all_raw(postgres::draw(dialect, blocks as i64)).await?;
+    let drawn: Result<Vec<i64>, DbErr> = drawn.iter().map(|row| row.try_get("", "row_id")).collect();
+    let mut drawn = drawn?;
+    drawn.sort_unstable();
+    let row_ids = drawn
+        .into_iter()
+        .flat_map(|first| first..first + ROW_IDS_PER_DRAW as i64);
+    Ok(row_ids.take(messages).collect())
+}
+
+struct Head {
+    sequence: i64,
+    /// PostgreSQL only.
+    row_id: i64,
+}
+
+/// In lock order. `row_ids` are those of the messages (PostgreSQL).
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
-    heads: &[(Aggregate, i64)],
-) -> Result<HashMap<Aggregate, i64>, DbErr> {
-    let mut last = HashMap::with_capacity(heads.len());
-    for heads in heads.chunks(rows_max(dialect.backend)) {
-        let count_up = sql::count_up(dialect, heads);
+    grouped: &Grouped,
+    row_ids: &[i64],
+) -> Result<HashMap<Aggregate, Head>, DbErr> {
+    let mut last = HashMap::with_capacity(grouped.heads.len());
+    let chunk = rows_max(dialect.backend);
+    for (heads, lasts) in grouped.heads.chunks(chunk).zip(grouped.lasts.chunks(chunk)) {
         let rows = match dialect.backend {
-            DbBackend::Postgres => conn.query_all_raw(count_up).await?,
+            DbBackend::Postgres => {
+                let first = row_ids.first().copied().unwrap_or_default();
+                let lasts = lasts.iter().map(|n| row_ids[*n as usize] - first);
+                conn.query_all_raw(postgres::count_up(dialect, heads, first, lasts))
+                    .await?
+            }
             DbBackend::MySql => {
-                conn.execute_raw(count_up).await?;
+                conn.execute_raw(sql::count_up(dialect, heads)).await?;
                 conn.query_all_raw(sql::read_heads(dialect, heads)).await?
             }
-            DbBackend::Sqlite => conn.query_all_raw(count_up).await?,
+            DbBackend::Sqlite => conn.query_all_raw(sql::count_up(dialect, heads)).await?,
             backend => return Err(unsupported(backend)),
         };
         if rows.len() != heads.len() {
@@ -161,7 +216,12 @@ async fn count_up<C: ConnectionTrait>(
         for row in rows {
             let key = |column| read_key(dialect.backend, &row, column);
             let aggregate = Aggregate::new(key("aggregate_type")?, key("aggregate_id")?);
-            last.insert(aggregate, row.try_get("", "last_sequence")?);
+            let row_id = match dialect.backend {
+                DbBackend::Postgres => row.try_get("", "last_row_id")?,
+                _ => 0,
+            };
+            let sequence = row.try_get("", "last_sequence")?;
+            last.insert(aggregate, Head { sequence, row_id });
         }
     }
     Ok(last)
@@ -179,7 +239,7 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
 /// 13 values per row. SQLite allows 32,766, MySQL 65,535; PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
-        DbBackend::Postgres => 5_000,
+        DbBackend::Postgres => ROW_IDS_PER_DRAW / 2,
         _ => 500,
     }
 }

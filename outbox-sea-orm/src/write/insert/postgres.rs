@@ -8,20 +8,46 @@ use super::grouping::Grouped;
 use super::sql::{dedup_keys, push_insert_keys};
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
 
-/// Returns the head rows, locked exclusively in the given order (primary key).
-pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
+/// Draws the first row ids of `blocks` blocks.
+pub(super) fn draw(dialect: &Dialect, blocks: i64) -> Statement {
+    let text = format!(
+        "SELECT {} AS row_id FROM pg_catalog.generate_series(1::int8, ?)",
+        dialect.draw_row_ids
+    );
+    dialect.statement(&text, [blocks.into()])
+}
+
+/// Returns the head rows, locked exclusively in the given order (primary key). `lasts` are the
+/// expected last row ids, less `first`.
+pub(super) fn count_up(
+    dialect: &Dialect,
+    heads: &[(Aggregate, i64)],
+    first: i64,
+    lasts: impl Iterator<Item = i64>,
+) -> Statement {
     let mut sql = dialect.sql("");
-    push_count_up(&mut sql, dialect, heads);
+    let first = format!("{}::int8", sql.placeholder(first));
+    push_count_up(&mut sql, dialect, heads, (&first, lasts));
     sql.statement()
 }
 
-fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
+/// Row ids are drawn before the head row is locked. If another writer has raised it above `first`
+/// meanwhile, or the sequence was set back or is cached, the head row gets other row ids, above the
+/// expected ones. So the row ids of an aggregate always rise.
+fn push_count_up(
+    sql: &mut Sql,
+    dialect: &Dialect,
+    heads: &[(Aggregate, i64)],
+    (first, lasts): (&str, impl Iterator<Item = i64>),
+) {
     let text = format!(
-        "INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence) SELECT * FROM unnest(?, ?, ?) \
-         ON CONFLICT (aggregate_type, aggregate_id) \
-         DO UPDATE SET last_sequence = head.last_sequence + EXCLUDED.last_sequence, recorded_at = EXCLUDED.recorded_at \
-         RETURNING aggregate_type, aggregate_id, last_sequence",
-        dialect.aggregates
+        "INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence, last_row_id) \
+         SELECT h.aggregate_type, h.aggregate_id, h.count, {first} + h.last \
+         FROM unnest(?::text[], ?::text[], ?::int8[], ?::int8[]) AS h (aggregate_type, aggregate_id, count, last) \
+         ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET last_sequence = head.last_sequence + EXCLUDED.last_sequence, recorded_at = EXCLUDED.recorded_at, \
+         last_row_id = {} RETURNING aggregate_type, aggregate_id, last_sequence, last_row_id",
+        dialect.aggregates,
+        last_row_id(dialect, first)
     );
     let types = texts(
         heads
@@ -29,30 +55,36 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
             .map(|(aggregate, _)| aggregate.aggregate_type.as_str()),
     );
     let ids = texts(heads.iter().map(|(aggregate, _)| aggregate.id.as_str()));
-    sql.push_with(
-        &text,
-        [types, ids, integers(heads.iter().map(|(_, count)| *count))],
-    );
+    let counts = integers(heads.iter().map(|(_, count)| *count));
+    sql.push_with(&text, [types, ids, counts, integers(lasts)]);
 }
 
-const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
+fn last_row_id(dialect: &Dialect, first: &str) -> String {
+    format!(
+        "CASE WHEN {first} > head.last_row_id THEN EXCLUDED.last_row_id \
+         ELSE GREATEST({} + EXCLUDED.last_sequence - 1, head.last_row_id + EXCLUDED.last_sequence, EXCLUDED.last_row_id + 1) END",
+        dialect.draw_row_ids
+    )
+}
+
+const COLUMNS: &str = "row_id, id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
 /// One round trip, the usual case.
-///
-/// Row ids have the order of sequences: the CTE locks the head row before the `row_id` is assigned.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
     let aggregate_id = sql.placeholder(message.aggregate().id.as_str());
+    let draw = dialect.draw_row_ids.as_str();
     let mut with = "WITH ";
     if message.is_sequenced() {
         sql.push(&format!(
-            "WITH head AS (INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence) \
-             VALUES ({aggregate_type}, {aggregate_id}, 1) ON CONFLICT (aggregate_type, aggregate_id) \
-             DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at \
-             RETURNING last_sequence) ",
-            dialect.aggregates
+            "WITH head AS (INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence, last_row_id) \
+             VALUES ({aggregate_type}, {aggregate_id}, 1, {draw}) ON CONFLICT (aggregate_type, aggregate_id) \
+             DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at, \
+             last_row_id = {} RETURNING last_sequence, last_row_id) ",
+            dialect.aggregates,
+            last_row_id(dialect, "EXCLUDED.last_row_id")
         ));
         with = ", ";
     }
@@ -61,12 +93,12 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
         push_insert_keys(&mut sql, dialect, &[key]);
         sql.push(") ");
     }
-    let (sequence, from) = match message.is_sequenced() {
-        true => ("head.last_sequence", " FROM head"),
-        false => ("NULL::int8", ""),
+    let (row_id, sequence, from) = match message.is_sequenced() {
+        true => ("head.last_row_id", "head.last_sequence", " FROM head"),
+        false => (draw, "NULL::int8", ""),
     };
     let text = format!(
-        "INSERT INTO {} ({COLUMNS}) SELECT ?, ?, {aggregate_type}, {aggregate_id}, {sequence}, ?, ?, ?, ?, ?, ?::json, ?, {}{from}",
+        "INSERT INTO {} ({COLUMNS}) OVERRIDING SYSTEM VALUE SELECT {row_id}, ?, ?, {aggregate_type}, {aggregate_id}, {sequence}, ?, ?, ?, ?, ?, ?::json, ?, {}{from}",
         dialect.messages,
         dialect.time("?")
     );
@@ -85,30 +117,44 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-pub(crate) enum Sequences<'a> {
-    /// Raised by the same statement. A number counts back from the last sequence.
+/// Where the sequences and row ids of a batch come from.
+pub(crate) enum Heads<'a> {
+    /// The same statement raises the head rows. `numbers` counts back from each head row.
     CountUp(&'a Grouped),
-    /// Raised before. Numbers are sequences.
-    Given,
+    /// The head rows were raised before. `numbers` are sequences; these are the row ids.
+    Raised(&'a [i64]),
 }
 
 /// `numbers` has one entry per message, -1 if unsequenced.
 ///
-/// All head rows are locked before the first row id, because their sequences are one array. The
-/// plan of a join could be a slow nested loop.
+/// Row ids have the order of the call, unless a head row has others. The plan of a join with the
+/// head rows could be a slow nested loop, so the head rows become two arrays.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],
     numbers: &[i64],
-    sequences: Sequences<'_>,
+    heads: Heads<'_>,
 ) -> Statement {
     let mut sql = dialect.sql("");
     let number = element(&mut sql, "int8", integers(numbers.iter().copied()));
-    let sequence = match sequences {
-        Sequences::CountUp(grouped) => {
-            sql.push("WITH head AS (");
-            push_count_up(&mut sql, dialect, &grouped.heads);
-            sql.push(") ");
+    let (row_id, sequence) = match heads {
+        Heads::CountUp(grouped) => {
+            sql.push(&format!(
+                "WITH drawn AS (SELECT {} AS row_id), head AS (",
+                dialect.draw_row_ids
+            ));
+            let first = "(SELECT row_id FROM drawn)";
+            push_count_up(
+                &mut sql,
+                dialect,
+                &grouped.heads,
+                (first, grouped.lasts.iter().copied()),
+            );
+            sql.push(
+                "), heads AS (SELECT pg_catalog.array_agg(last_sequence) AS sequences, \
+                 pg_catalog.array_agg(last_row_id) AS row_ids FROM (SELECT last_sequence, last_row_id FROM head \
+                 ORDER BY aggregate_type COLLATE \"C\", aggregate_id COLLATE \"C\") head) ",
+            );
             let keys = dedup_keys(messages);
             if !keys.is_empty() {
                 sql.push(", key AS (");
@@ -119,18 +165,27 @@ pub(crate) fn insert_many(
             let places = grouped.places.iter();
             let places = places.map(|place| place.map_or(0, |(head, _)| head as i64 + 1));
             let head = element(&mut sql, "int8", integers(places));
-            format!(
-                "CASE WHEN {number} >= 0 THEN (SELECT pg_catalog.array_agg(last_sequence \
-                 ORDER BY aggregate_type COLLATE \"C\", aggregate_id COLLATE \"C\") FROM head)[{head}] - {number} END"
-            )
+            let lasts = grouped.places.iter();
+            let lasts = lasts.map(|place| place.map_or(0, |(head, _)| grouped.lasts[head]));
+            let last = element(&mut sql, "int8", integers(lasts));
+            let of_head = |column| format!("(SELECT {column} FROM heads)[{head}]");
+            let last_row_id = of_head("row_ids");
+            let row_id = format!(
+                "CASE WHEN {number} < 0 OR {last_row_id} = {first} + {last} THEN {first} + (m.ord - 1) ELSE {last_row_id} - {number} END"
+            );
+            (row_id, format!("{} - {number}", of_head("sequences")))
         }
-        Sequences::Given => format!("NULLIF({number}, -1)"),
+        Heads::Raised(row_ids) => {
+            let row_id = element(&mut sql, "int8", integers(row_ids.iter().copied()));
+            (row_id, number.clone())
+        }
     };
+    let sequence = format!("CASE WHEN {number} >= 0 THEN {sequence} END");
     let id = element(&mut sql, "uuid", uuids(messages.iter().map(|m| m.id().as_uuid())));
     let partitions = array(ArrayType::SmallInt, messages.iter().map(partition));
     let partition = element(&mut sql, "int2", partitions);
     sql.push(&format!(
-        "INSERT INTO {} ({COLUMNS}) SELECT {id}, {partition}, ",
+        "INSERT INTO {} ({COLUMNS}) OVERRIDING SYSTEM VALUE SELECT {row_id}, {id}, {partition}, ",
         dialect.messages
     ));
     match alike(messages) {

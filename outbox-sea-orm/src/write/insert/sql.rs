@@ -3,7 +3,6 @@
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{DbBackend, Statement, Value};
 
-use super::postgres;
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
@@ -43,11 +42,8 @@ pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) 
     sql.push_with(&text, [texts(keys.iter().copied())]);
 }
 
-/// Row ids are assigned in order. `numbers` are sequences, -1 if unsequenced.
+/// MySQL and SQLite assign row ids in order. `numbers` are sequences, -1 if unsequenced.
 pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
-    if dialect.backend == DbBackend::Postgres {
-        return postgres::insert_many(dialect, messages, numbers, postgres::Sequences::Given);
-    }
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
          subject, content_type, payload, headers, dedup_key, available_at, created_at) VALUES ",
@@ -86,9 +82,6 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
 
 /// Locks in the given order. MySQL returns no rows.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
-    if dialect.backend == DbBackend::Postgres {
-        return postgres::count_up(dialect, heads);
-    }
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
         dialect.aggregates

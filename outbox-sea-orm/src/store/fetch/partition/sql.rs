@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use sea_orm::{DbBackend, Statement, Value};
 
-use crate::sql::{Dialect, Key, Sql};
+use crate::sql::{Dialect, Key, Sql, integers};
 use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 use crate::store::row::sql::{columns, payload};
@@ -105,14 +105,29 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Waiting messages must not overtake these. Few besides the rows in flight: a scan has passed the
-/// row ids of waiting rows.
+/// Waiting messages must not overtake these. There are few besides the rows in flight, because a
+/// scan has passed the row ids of waiting rows. `bounds`: partitions with a row id each.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
+    let columns = format!(
+        "{} AS partition_no, m.row_id, m.id, {}",
+        dialect.int("m.partition_no"),
+        dialect.key_columns("m")
+    );
+    if dialect.backend == DbBackend::Postgres {
+        let text = format!(
+            "SELECT {columns} FROM unnest(?::int8[], ?::int8[]) AS own (partition_no, below) \
+             CROSS JOIN LATERAL (SELECT * FROM {} m WHERE m.partition_no = own.partition_no AND m.row_id < own.below \
+             AND m.status::int4 = 0 AND m.sequence IS NOT NULL ORDER BY m.row_id LIMIT (SELECT ?::int8)) m",
+            dialect.messages
+        );
+        let (partitions, below): (Vec<i64>, Vec<i64>) = bounds.iter().copied().unzip();
+        let values = [integers(partitions), integers(below), limit.into()];
+        return dialect.statement(&text, values);
+    }
     union(dialect, bounds, |sql, (partition, below)| {
         let text = format!(
-            "SELECT m.partition_no, m.row_id, {} FROM {} m{} WHERE m.status = 0 AND m.sequence IS NOT NULL \
+            "SELECT {columns} FROM {} m{} WHERE m.status = 0 AND m.sequence IS NOT NULL \
              AND m.partition_no = ? AND m.row_id < ? ORDER BY m.row_id LIMIT ?",
-            dialect.key_columns("m"),
             dialect.messages,
             dialect.by_index(&format!("{}_own", dialect.pending)),
         );
@@ -174,7 +189,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
          WHERE {alias}.partition_no = own.partition_no"
     );
     let partitions = partitions.iter().copied();
-    sql.push_with(&text, [crate::sql::integers(partitions)]);
+    sql.push_with(&text, [integers(partitions)]);
 }
 
 /// The limit per partition is hidden from the planner (`Dialect::limited`), the total is not.
