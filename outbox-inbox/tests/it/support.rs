@@ -43,6 +43,7 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
+/// One test per database from functions over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
