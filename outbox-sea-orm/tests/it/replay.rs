@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use outbox_core::{Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAudit, Selection};
 use outbox_sea_orm::SqlStore;
-use outbox_testing::Operator as _;
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};
@@ -76,59 +75,4 @@ async fn replay_does_not_read_the_table_for_each_batch() {
          FROM {messages} WHERE status = 0) copies WHERE is_wrong"
     );
     assert_eq!(test.int(&order).await, 0, "copies are not in order");
-}
-
-async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
-    let dead = insert(test, MESSAGES, 200, "2, NULL").replace("'order', n % 50", "'dead', n");
-    let blocks = test.blocks();
-    let insert = format!(
-        "WITH dead AS ({dead} RETURNING aggregate_type, aggregate_id, partition_no, row_id) \
-         INSERT INTO {blocks} (aggregate_type, aggregate_id, partition_no, halted_by) SELECT * FROM dead"
-    );
-    pool.execute_unprepared(&insert).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_batch_of_dead_letters_reads_no_other_messages() {
-    for statistics in ["none", "stale", "fresh"] {
-        let Some(test) = TestDb::open(Backend::Postgres, "dead_letters").await else {
-            return;
-        };
-        let pool = test
-            .connect_again(|options| {
-                options.max_connections(1);
-            })
-            .await;
-        let analyze = async |table: String| {
-            let analyze = format!("ANALYZE {table}");
-            pool.execute_unprepared(&analyze).await.unwrap();
-        };
-        pool.execute_unprepared(&insert_published(&test, 10 * MESSAGES, 200))
-            .await
-            .unwrap();
-        if statistics == "stale" {
-            analyze(test.messages()).await;
-        }
-        insert_halting(&test, &pool).await;
-        if statistics == "fresh" {
-            analyze(test.messages()).await;
-            analyze(test.blocks()).await;
-        }
-        let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-        let skip = operation(OperationKind::Skip, Selection::dead_letters());
-        let skipped = store.advance(&skip, STEP).await.unwrap();
-        assert_eq!(skipped.changed, MESSAGES as u64);
-        let retried = store.retry(&Selection::dead_letters()).await.unwrap();
-        assert_eq!(retried, MESSAGES as u64);
-        until_counted(&test, pool, "pg_stat_get_tuples_updated", MESSAGES).await;
-        let read = format!(
-            "SELECT pg_stat_get_tuples_returned(relid) + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
-            test.messages()
-        );
-        let read = test.int(&read).await;
-        assert!(
-            read <= 4 * MESSAGES,
-            "{statistics} statistics: {read} messages were read to skip and retry {MESSAGES}"
-        );
-    }
 }

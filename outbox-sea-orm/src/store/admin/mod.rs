@@ -2,7 +2,7 @@
 //!
 //! Lock order: blocks by key, as in settling; then rows.
 
-mod sql;
+pub(super) mod sql;
 
 use std::collections::BTreeSet;
 

@@ -8,17 +8,18 @@ use uuid::Uuid;
 
 use crate::sql::Dialect;
 use crate::sql::uuids;
-use crate::store::message::sql::{halts, push_selection, settled};
+use crate::store::message::sql::{halts, index_of_page, push_selection, settled};
 
 /// The plan must scan the index of dead rows in order, up to the limit. Otherwise each batch reads
 /// all remaining dead letters.
-pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
+pub(crate) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
         dialect.key_columns("m"),
         dialect.flag("m.sequence IS NOT NULL"),
         dialect.messages,
     ));
+    sql.push(&index_of_page(dialect, selection, true));
     push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
     if halting {
         // One index lookup. A join could read all blocks for each dead letter.

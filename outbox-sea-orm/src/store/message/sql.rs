@@ -205,7 +205,7 @@ pub(crate) fn page(
     sql.statement()
 }
 
-fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
+pub(crate) fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
     if selection.id.is_some() || selection.aggregate_id.is_some() {
         return String::new();
     }

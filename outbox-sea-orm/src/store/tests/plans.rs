@@ -7,7 +7,7 @@ use outbox_core::{MessageStatus, PageFrom, Place, PublishedSearch, Selection};
 use super::*;
 use crate::store::fetch::sql::{self as fetch, Scope};
 use crate::store::pause::sql::{self as pause, held_until};
-use crate::store::{backlog, block, message, settle};
+use crate::store::{admin, backlog, block, message, settle};
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
@@ -165,6 +165,13 @@ async fn page_of_messages(layout: Layout) {
     for status in [1, 0, 3, 2, 1] {
         world.insert(PUBLISHED, status, "n % 64").await;
     }
+    let dialect = &world.dialect;
+    let halt = format!(
+        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, halted_by) \
+         SELECT 'halted', aggregate_id, partition_no, row_id FROM {} WHERE status = 2",
+        dialect.blocks, dialect.messages
+    );
+    world.run(&halt).await;
     let id = MessageId::from(Uuid::from_u128(u128::MAX / 2));
     let place = PageFrom::Before(Place { row_id: 20_000, id });
     let limit = NonZeroU32::new(50).unwrap();
@@ -180,6 +187,14 @@ async fn page_of_messages(layout: Layout) {
             500,
         ),
     ];
+    for halting in [false, true] {
+        let dead = Selection::dead_letters();
+        cases.push(case(
+            "dead",
+            admin::sql::select_dead(dialect, &dead, halting, 50),
+            500,
+        ));
+    }
     for selection in [
         Selection::all(),
         Selection::all().status(MessageStatus::Pending),
