@@ -1,6 +1,6 @@
 //! A process with other table names does not write to the default tables by mistake.
 //!
-//! Names in use are process-wide, so each test starts this program again. The database has both
+//! Names in use are process-wide, so each case starts this program again. The database has both
 //! sets of tables from plain SQL, which marks no names as used.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected failure must fail the test")]
@@ -37,55 +37,32 @@ struct OrderPlaced {
     order_id: i32,
 }
 
-#[test]
-fn store_with_other_names_closes_the_default_tables() {
-    in_a_separate_process("store_with_other_names_closes_the_default_tables", async |db| {
-        let store = SqlStore::new(db.clone()).with_names(&own()).unwrap();
-        check_refused(&db).await;
-        store.backlog().await.unwrap();
-        check_refused(&db).await;
-    });
-}
-
-#[test]
-fn configuration_with_other_names_closes_the_default_tables() {
-    in_a_separate_process(
-        "configuration_with_other_names_closes_the_default_tables",
-        async |db| {
+async fn check(case: &str, db: &DatabaseConnection) {
+    match case {
+        "store" => {
+            let store = SqlStore::new(db.clone()).with_names(&own()).unwrap();
+            check_refused(db).await;
+            store.backlog().await.unwrap();
+        }
+        "configuration" => {
             let mut config = OutboxConfig::default();
             config.names = own();
             let outbox = OutboxConnection::new(db.clone(), config);
-            check_refused(&db).await;
-
+            check_refused(db).await;
             order().insert_with_events(&outbox, |_| [placed()]).await.unwrap();
-            let tx = outbox.begin().await.unwrap();
-            record(&tx, [placed()]).await.unwrap();
-            tx.commit().await.unwrap();
-            assert_eq!(count(&db, "own_outbox_messages").await, 2);
-            check_refused(&db).await;
-        },
-    );
-}
-
-#[test]
-fn migration_with_other_names_closes_the_default_tables() {
-    in_a_separate_process(
-        "migration_with_other_names_closes_the_default_tables",
-        async |db| {
-            migration::migrate_with(&db, &own()).await.unwrap();
-            check_refused(&db).await;
-        },
-    );
-}
-
-#[test]
-fn chosen_default_names_stay_open() {
-    in_a_separate_process("chosen_default_names_stay_open", async |db| {
-        let _ = OutboxConfig::default().with_names(own());
-        check_refused(&db).await;
-        let _ = OutboxConfig::default().with_names(TableNames::new());
-        check_taken(&db).await;
-    });
+            assert_eq!(count(db, "own_outbox_messages").await, 1);
+        }
+        "migration" => migration::migrate_with(db, &own()).await.unwrap(),
+        _ => {
+            let _ = OutboxConfig::default().with_names(own());
+            check_refused(db).await;
+            let _ = OutboxConfig::default().with_names(TableNames::new());
+            order().insert_with_events(db, |_| [placed()]).await.unwrap();
+            assert_eq!(count(db, "outbox_messages").await, 1);
+            return;
+        }
+    }
+    check_refused(db).await;
 }
 
 fn own() -> TableNames {
@@ -98,17 +75,6 @@ fn order() -> order::ActiveModel {
 
 fn placed() -> OrderPlaced {
     OrderPlaced { order_id: 1 }
-}
-
-async fn check_taken(db: &DatabaseConnection) {
-    let orders = count(db, "orders").await;
-    order().insert_with_events(db, |_| [placed()]).await.unwrap();
-    let tx = db.begin().await.unwrap();
-    order().insert_with_events(&tx, |_| [placed()]).await.unwrap();
-    record(&tx, [placed()]).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(count(db, "orders").await, orders + 2);
-    assert_eq!(count(db, "outbox_messages").await, 3);
 }
 
 async fn check_refused(db: &DatabaseConnection) {
@@ -152,23 +118,19 @@ async fn count(db: &DatabaseConnection, table: &str) -> i64 {
 
 const ALONE: &str = "OUTBOX_OWN_NAMES_ALONE";
 
-fn in_a_separate_process(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {
-    if std::env::var_os(ALONE).is_none() {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
-            .env(ALONE, "1")
-            .output()
-            .unwrap();
-        let (stdout, stderr) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
-        assert!(
-            output.status.success() && stdout.contains("1 passed"),
-            "{stdout}\n{stderr}"
-        );
+#[test]
+fn other_names_close_the_default_tables() {
+    let Ok(case) = std::env::var(ALONE) else {
+        for case in ["store", "configuration", "migration", "chosen default"] {
+            let output = Command::new(std::env::current_exe().unwrap())
+                .env(ALONE, case)
+                .output()
+                .unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{case}: {stderr}");
+        }
         return;
-    }
+    };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut options = ConnectOptions::new("sqlite::memory:");
@@ -179,6 +141,6 @@ fn in_a_separate_process(test: &str, body: impl AsyncFnOnce(DatabaseConnection))
             sql.push_str(&migration::sql(DbBackend::Sqlite, &names).unwrap());
         }
         db.execute_unprepared(&sql).await.unwrap();
-        body(db).await;
+        check(&case, &db).await;
     });
 }

@@ -38,7 +38,7 @@ async fn commit_refused_by_postgresql_has_a_known_outcome() {
         shop.test.execute(&function(code)).await;
         let error = save(&shop, &outbox).await;
         assert!(matches!(error, SaveError::Database(_)), "{code}: {error:?}");
-        assert_eq!(error.is_conflict(), code.starts_with("40"), "{code}");
+        assert_eq!(error.is_retryable(), code.starts_with("40"), "{code}");
         let tx = outbox.begin().await.unwrap();
         record(&tx, [placed(1)]).await.unwrap();
         let error = tx.commit().await.unwrap_err();
@@ -114,7 +114,7 @@ async fn commit_refused_by_galera_has_a_known_outcome() {
     proxy.on_commit(Commit::Answer(deadlock));
     let error = save(&shop, &outbox).await;
     assert!(
-        matches!(error, SaveError::Database(_)) && error.is_conflict(),
+        matches!(error, SaveError::Database(_)) && error.is_retryable(),
         "{error:?}"
     );
     for (status, is_refused) in [
@@ -200,6 +200,6 @@ async fn error_text_names_the_next_step() {
         };
         let error = test.record([placed(1)]).await.unwrap_err();
         assert!(error.to_string().contains("migration"), "{backend:?}: {error}");
-        assert!(!error.is_conflict());
+        assert!(!error.is_retryable());
     }
 }

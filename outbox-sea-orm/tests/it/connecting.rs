@@ -1,14 +1,12 @@
 //! Programs that start before their database, and refused logins.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{OutboxStore as _, Relay, RelayError, SetupKind, StoreError};
 use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect, migration};
 use outbox_testing::conformance::probe::Probe;
-use outbox_testing::{MemoryBroker, eventually, free_port, not_applicable};
+use outbox_testing::{MemoryBroker, eventually, free_port};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};
@@ -81,53 +79,6 @@ async fn refused_login_stops_the_relay_at_start() {
     }
 }
 
-/// On MariaDB equal to an unknown user. On PostgreSQL, the server of `cargo xtask test` requires a
-/// password only from members of `outbox_password`.
-#[tokio::test]
-async fn a_wrong_password_is_refused_like_an_unknown_user() {
-    let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {
-        return;
-    };
-    let user = format!("u{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
-    test.execute(&format!(
-        "DO $$ BEGIN CREATE ROLE outbox_password; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$; \
-         SET LOCAL password_encryption = 'scram-sha-256'; CREATE ROLE {user} LOGIN PASSWORD 'right' IN ROLE outbox_password"
-    ))
-    .await;
-    let wrong = as_stranger(test.url()).replace("stranger", &user);
-    connect(wrong.replace("hunter2", "right")).await.unwrap();
-    if connect(&wrong).await.is_ok() {
-        not_applicable("this PostgreSQL asks for no password");
-    } else {
-        is_refused_at_once(&wrong, &user).await;
-        is_refused_at_the_start(&wrong, &user).await;
-    }
-    test.execute(&format!("DROP ROLE {user}")).await;
-}
-
-#[tokio::test]
-async fn unreachable_database_is_named_with_the_reason() {
-    for backend in SERVERS {
-        let Some(test) = TestDb::open(backend, "away").await else {
-            continue;
-        };
-        let port = free_port();
-        let url = test
-            .url()
-            .replace(server_of(test.url()), &format!("127.0.0.1:{port}"));
-        let mut options = ConnectOptions::new(url);
-        options.connect_lazy(true);
-        let store = SqlStore::new(Database::connect(options).await.unwrap());
-        let error = outbox_core::OutboxStore::backlog(&store).await.unwrap_err();
-        let text = outbox_core::describe(&error);
-        assert!(
-            text.contains(&format!("127.0.0.1:{port}")) && text.contains("refused"),
-            "{text}"
-        );
-        assert_eq!(text.matches("refused").count(), 1, "each cause once: {text}");
-    }
-}
-
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn unreachable_database_is_named_after_a_second() {
@@ -197,45 +148,6 @@ async fn relay_started_before_its_database_publishes_later() {
         .await;
         shutdown.cancel();
         assert_eq!(run.await.unwrap().unwrap().published, 1);
-    }
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn statements_are_not_logged_at_level_info() {
-    for backend in SERVERS {
-        let Some(test) = TestDb::open(backend, "statements").await else {
-            continue;
-        };
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
-            .with_writer(move || writer.clone());
-        // With only one subscriber, tracing caches the interest of the first thread.
-        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-        let _here = tracing::subscriber::set_default(subscriber.finish());
-        let (quiet, loud) = (
-            connect(test.url()).await.unwrap(),
-            Database::connect(test.url()).await.unwrap(),
-        );
-        quiet.execute_unprepared("SELECT 4711").await.unwrap();
-        loud.execute_unprepared("SELECT 4712").await.unwrap();
-        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        let is_told = |line: &str| line.contains("INFO") && line.contains("SELECT 4711");
-        assert!(log.contains("SELECT 4712") && !log.lines().any(is_told), "{log}");
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::NewMessage;
 use outbox_sea_orm::RecordError;
@@ -15,100 +14,11 @@ use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use crate::support::{Backend, TestDb};
 
 crate::on_every_backend!(
-    numbers_follow_commits_under_concurrency,
     overlapping_batches_do_not_deadlock,
     thousands_of_messages_fit_into_one_call,
-    large_payloads_fit_into_one_call,
     an_empty_payload_is_kept,
     repeated_key_differs_from_a_repeated_id,
 );
-
-/// Some writers roll back. `row_id` must have the order of the sequences.
-async fn numbers_follow_commits_under_concurrency(test: TestDb) {
-    let (writers, transactions) = match test.backend {
-        Backend::SqliteMemory => (2, 20),
-        Backend::Sqlite => (4, 20),
-        Backend::Postgres | Backend::MariaDb => (16, 40),
-    };
-    let test = Arc::new(test);
-    let done = Arc::new(AtomicBool::new(false));
-    let observer = tokio::spawn({
-        let (test, done) = (test.clone(), done.clone());
-        async move {
-            let mut looks = 0;
-            while !done.load(Ordering::Relaxed) {
-                assert_contiguous(&test).await;
-                looks += 1;
-                tokio::task::yield_now().await;
-            }
-            looks
-        }
-    });
-    let tasks: Vec<_> = (0..writers)
-        .map(|writer| {
-            let test = test.clone();
-            tokio::spawn(async move {
-                for n in 0..transactions {
-                    write(&test, writer * 1000 + n).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    done.store(true, Ordering::Relaxed);
-    assert!(observer.await.unwrap() > 0);
-    assert_contiguous(&test).await;
-
-    let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    for row in test.fetch_all().await {
-        let message = row.message.unwrap();
-        let last = last.entry(row.aggregate.id).or_default();
-        assert_eq!(
-            message.sequence,
-            Some(*last + 1),
-            "row_id {} is out of order",
-            row.row_id
-        );
-        *last += 1;
-    }
-    assert_eq!(last.len(), 4);
-}
-
-async fn write(test: &TestDb, n: u64) {
-    let hot = |n: u64| format!("hot{}", n % 4);
-    let mut events = vec![Probe::noted(hot(n), n)];
-    if n.is_multiple_of(3) {
-        events.extend([Probe::noted(hot(n + 1), n), Probe::noted(hot(n), n)]);
-    }
-    let messages: Vec<_> = events
-        .iter()
-        .map(|event| NewMessage::from_event(event).unwrap())
-        .collect();
-    loop {
-        let tx = test.outbox().begin().await.unwrap();
-        match outbox_sea_orm::record(&tx, messages.clone()).await {
-            Ok(_) => {}
-            Err(RecordError::Database(error)) if is_transient(&error) => continue,
-            Err(error) => panic!("{error}: {error:?}"),
-        }
-        tokio::task::yield_now().await;
-        if n % 20 == 7 {
-            return tx.rollback().await.unwrap();
-        }
-        match tx.commit().await {
-            Ok(()) => return,
-            Err(error) if is_transient(&error) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn is_transient(error: &sea_orm::DbErr) -> bool {
-    let error = error.to_string();
-    error.contains("Deadlock") || error.contains("deadlock") || error.contains("database is locked")
-}
 
 async fn assert_contiguous(test: &TestDb) {
     let holes = format!(
@@ -197,20 +107,6 @@ async fn thousands_of_messages_fit_into_one_call(test: TestDb) {
             assert_eq!(sequence, *last);
         }
     }
-}
-
-async fn large_payloads_fit_into_one_call(test: TestDb) {
-    let filler = "x".repeat(900 * 1024);
-    let events: Vec<_> = (0..20_u64)
-        .map(|n| Probe::noted(format!("a{}", n % 3), n).with_filler(filler.clone()))
-        .collect();
-    test.record(events).await.unwrap();
-    let rows = test.fetch_all().await;
-    assert_eq!(rows.len(), 20);
-    assert!(
-        rows.iter()
-            .all(|row| row.message.as_ref().unwrap().payload.len() > 900 * 1024)
-    );
 }
 
 async fn an_empty_payload_is_kept(test: TestDb) {

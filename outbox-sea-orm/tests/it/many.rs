@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use outbox_sea_orm::{ErrorKind, SaveError, SaveManyWithEvents};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, Set, TransactionTrait};
+use outbox_sea_orm::{ErrorKind, SaveManyWithEvents};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, Set};
 
 use crate::on_every_backend;
 use crate::shop::{CustomerGreeted, OrderPlaced, Shop, customer, order, placed_of};
@@ -162,15 +162,4 @@ async fn rows_with_composite_keys_are_inserted(db: TestDb) {
         .unwrap();
     assert_eq!(saved.len(), 450);
     assert_eq!(shop.recorded().await.len(), 450);
-}
-
-/// Without a configuration, SeaORM's transaction uses the default tables.
-#[expect(dead_code, reason = "it is only compiled")]
-async fn over_seaorm(
-    db: sea_orm::DatabaseConnection,
-    orders: Vec<order::ActiveModel>,
-) -> Result<(), SaveError> {
-    let tx = db.begin().await?;
-    order::Entity::insert_many_with_events(orders, &tx, placed_of).await?;
-    Ok(())
 }

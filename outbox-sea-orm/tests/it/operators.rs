@@ -4,40 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
-    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Relay, RelayError, Selection, SetupKind,
-    StoreError, Verdict,
+    FetchRequest, Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Selection, StoreError,
+    Verdict,
 };
 use outbox_sea_orm::SqlStore;
-use outbox_testing::MemoryBroker;
 use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
+use sea_orm::{ConnectionTrait as _, IsolationLevel, TransactionTrait as _};
 
 use crate::support::{Backend, TestDb, settlements};
 
 const SOON: Duration = Duration::from_secs(60);
 
 crate::on_every_backend!(
-    outbox_without_tables_is_refused,
     relay_and_operators_leave_no_message_stuck,
     concurrent_purges_do_not_disturb_a_relay,
 );
-
-async fn outbox_without_tables_is_refused(test: TestDb) {
-    assert_eq!(test.warnings(&test.store()).await, []);
-    test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
-        .await;
-    let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
-    let ended = tokio::time::timeout(Duration::from_secs(30), relay.run(CancellationToken::new())).await;
-    match ended.expect("a relay that does not start") {
-        Err(RelayError::Store(StoreError::Setup(problem))) => {
-            assert_eq!(problem.kind, SetupKind::Tables);
-            assert!(problem.seen.contains("outbox_relays"), "{problem}");
-        }
-        other => panic!("{other:?}"),
-    }
-}
 
 mod head_row {
     use super::*;
@@ -83,20 +66,33 @@ mod head_row {
     }
 }
 
+/// Sessions of the relay are stricter than READ COMMITTED.
 mod business {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn postgres() {
-        check(Backend::Postgres, "SET lock_timeout = '1s'").await;
+        let strict = "SET lock_timeout = '1s'; SET default_transaction_isolation = serializable";
+        check(Backend::Postgres, strict).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mariadb() {
-        check(Backend::MariaDb, "SET SESSION innodb_lock_wait_timeout = 1").await;
+        let strict = "SET SESSION innodb_lock_wait_timeout = 1, tx_isolation = 'SERIALIZABLE'";
+        check(Backend::MariaDb, strict).await;
     }
 
-    async fn check(backend: Backend, impatient: &str) {
+    /// Serializable reads, which can make writers fail.
+    async fn reads(test: &TestDb) -> i64 {
+        let (messages, blocks) = (test.messages(), test.blocks());
+        test.int(&format!(
+            "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' \
+             AND relation IN ('{messages}'::regclass, '{blocks}'::regclass)"
+        ))
+        .await
+    }
+
+    async fn check(backend: Backend, strict: &str) {
         let Some(test) = TestDb::open(backend, "business").await else {
             return;
         };
@@ -111,16 +107,29 @@ mod business {
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;
-        let rows = test.scan(&leases, 3_300).await.due;
         let pool = test
             .connect_again(|options| {
                 options.max_connections(1);
             })
             .await;
-        sea_orm::ConnectionTrait::execute_unprepared(&pool, impatient)
+        pool.execute_unprepared(strict).await.unwrap();
+        let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+        // Keeps the locks of concurrent serializable transactions.
+        let witness = test
+            .db
+            .begin_with_config(Some(IsolationLevel::Serializable), None)
             .await
             .unwrap();
-        let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+        let relays = test.names.table(test.sql_backend(), "outbox_relays");
+        let look = format!("SELECT count(*) FROM {relays}");
+        witness.execute_unprepared(&look).await.unwrap();
+        let request = FetchRequest {
+            leases: &leases,
+            limit: 3_300.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        let rows = store.fetch(request).await.unwrap().due;
         let thirds: Vec<_> = rows.chunks(1_100).collect();
         let blocked = Verdict::Blocked {
             delay: Duration::ZERO,
@@ -145,6 +154,13 @@ mod business {
             limit: 10_000.try_into().unwrap(),
         };
         assert_eq!(store.purge(request).await.unwrap().deleted, 1_100);
+        if backend == Backend::Postgres {
+            assert_eq!(reads(&test).await, 0);
+            let read = format!("SELECT count(*) FROM {}", test.messages());
+            pool.execute_unprepared(&read).await.unwrap();
+            assert!(reads(&test).await > 0, "the sessions are serializable");
+        }
+        witness.rollback().await.unwrap();
         business.commit().await.unwrap();
     }
 }

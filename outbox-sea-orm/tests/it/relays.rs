@@ -1,6 +1,5 @@
 //! A relay's use of sessions, and their loss.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
-    Destination, Fitness, Message, OutboxReader, OutboxStore, OwnerId, PublishError, Publisher, Receipt,
-    Relay, RelayConfig, StoreError,
+    Destination, Message, OutboxStore, OwnerId, PublishError, Publisher, Receipt, Relay, RelayConfig,
+    StoreError,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
 use outbox_testing::conformance::probe::Probe;
@@ -25,8 +24,6 @@ crate::on_every_backend!(
     refused_verdict_does_not_block_other_messages,
     temporarily_unreadable_table_is_not_missing,
     older_tables_are_detected_at_start,
-    relay_name_is_configured_or_host_and_process,
-    expired_relay_is_named_until_the_next_announcement,
     missing_lease_rows_are_refused_and_migrate_inserts_them,
 );
 
@@ -226,58 +223,6 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
             pool.execute_unprepared(&undo).await.expect(&undo);
         }
     }
-}
-
-async fn relay_name_is_configured_or_host_and_process(test: TestDb) {
-    let store = test.store();
-    let pod = test.store().with_relay_name("shop-relay-ü0\0");
-    let kept = pod.clone().with_names(&test.names).unwrap().with_relay_name(" ");
-    let long = test.store().with_relay_name("x".repeat(200));
-    let stores = [&store, &pod, &kept, &long];
-    let owners = stores.map(|_| OwnerId::fresh());
-    for (store, owner) in stores.into_iter().zip(owners) {
-        store.announce(owner, TTL, &Fitness::Fit.into()).await.unwrap();
-    }
-    let listed = async || -> HashMap<OwnerId, Option<String>> {
-        let relays = store.relays().await.unwrap().into_iter();
-        relays.map(|relay| (relay.owner, relay.name)).collect()
-    };
-    let names = listed().await;
-    let names = owners.map(|owner| names[&owner].clone().unwrap());
-    let process = std::process::id().to_string();
-    let host = names[0]
-        .strip_suffix(process.as_str())
-        .expect("it ends with the process id");
-    assert!(
-        host == "pid " || (host.len() > 1 && host.ends_with('/')),
-        "{names:?}"
-    );
-    let cut = "x".repeat(128);
-    assert_eq!(names[1..], ["shop-relay-0", "shop-relay-0", cut.as_str()]);
-    pod.announce(owners[0], TTL, &Fitness::Fit.into()).await.unwrap();
-    assert_eq!(listed().await[&owners[0]].as_deref(), Some("shop-relay-0"));
-}
-
-async fn expired_relay_is_named_until_the_next_announcement(test: TestDb) {
-    let store = test.store().with_relay_name("shop-relay-0");
-    let (died, other) = (OwnerId::fresh(), OwnerId::fresh());
-    assert_eq!(store.expired_relays().await.unwrap(), []);
-    store.announce(died, TTL, &Fitness::Fit.into()).await.unwrap();
-    let past = match test.sql_backend() {
-        DbBackend::Sqlite => "0",
-        _ => "'1970-01-02 00:00:00'",
-    };
-    let relays = test.names.relays(test.sql_backend());
-    test.execute(&format!("UPDATE {relays} SET expires_at = {past}"))
-        .await;
-    assert_eq!(store.relays().await.unwrap(), []);
-    let expired = store.expired_relays().await.unwrap();
-    assert_eq!(
-        (expired[0].owner, expired[0].name.as_deref()),
-        (died, Some("shop-relay-0"))
-    );
-    store.announce(other, TTL, &Fitness::Fit.into()).await.unwrap();
-    assert_eq!(store.expired_relays().await.unwrap(), []);
 }
 
 /// Otherwise a relay without leases looks idle.

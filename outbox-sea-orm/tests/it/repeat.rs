@@ -1,8 +1,8 @@
 //! Only transactions that lost against concurrent ones are repeated.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_sea_orm::{
@@ -26,7 +26,6 @@ on_every_backend!(
     closure_error_is_returned_at_once_and_stores_nothing,
     a_panic_of_the_closure_rolls_back,
     a_transaction_that_outlives_its_closure_is_not_committed,
-    closure_error_is_returned_with_the_transaction_kept,
     read_only_transaction_waits_for_no_writer,
     deadlocked_transactions_repeat_until_both_commit,
     last_error_is_returned_after_all_attempts,
@@ -131,28 +130,6 @@ async fn a_transaction_that_outlives_its_closure_is_not_committed(db: TestDb) {
         .await;
     assert!(matches!(outcome, Err(SaveError::Database(_))), "{outcome:?}");
     assert_eq!(shop.orders().await, 0);
-}
-
-async fn closure_error_is_returned_with_the_transaction_kept(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let (kept, attempts) = (Mutex::new(None), AtomicU32::new(0));
-    let order = shop.order(1);
-    let outcome: Result<(), ShopError> = shop
-        .test
-        .outbox()
-        .transaction_with(&quick(), async |tx| {
-            attempts.fetch_add(1, Ordering::Relaxed);
-            order
-                .clone()
-                .insert_with_events(&tx, |order| [placed(order.id)])
-                .await?;
-            *kept.lock().unwrap() = Some(tx);
-            Err(ShopError::SoldOut)
-        })
-        .await;
-    assert_eq!((outcome, attempts.into_inner()), (Err(ShopError::SoldOut), 1));
-    drop(kept);
-    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
 async fn read_only_transaction_waits_for_no_writer(db: TestDb) {

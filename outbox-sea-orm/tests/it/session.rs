@@ -1,26 +1,20 @@
 //! Code generic over SeaORM's traits, and error classes.
 
-use futures_util::TryStreamExt as _;
-use outbox_sea_orm::{
-    AggregateRoot, ErrorKind, OutboxConnection, OutboxTransaction, SaveError, SaveWithEvents, Transactional,
-    record,
-};
+use outbox_sea_orm::{AggregateRoot, ErrorKind, OutboxTransaction, SaveError, SaveWithEvents, record};
 use outbox_testing::not_applicable;
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait,
-    IsolationLevel, PaginatorTrait, QueryFilter, Select, Set, StreamTrait, TransactionOptions,
-    TransactionSession, TransactionTrait,
+    IsolationLevel, PaginatorTrait, QueryFilter, Select, Set, TransactionOptions, TransactionSession,
+    TransactionTrait,
 };
 
 use crate::on_every_backend;
 use crate::shop::{CustomerGreeted, OrderPlaced, Shop, order, placed};
-use crate::support::{Backend, TestDb};
+use crate::support::TestDb;
 
 on_every_backend!(
     trait_transactions_record_into_the_configured_tables,
-    nested_active_models_are_saved_with_their_events,
     an_aggregate_root_with_nested_models_is_saved_in_one_call,
-    rows_are_streamed_through_a_transaction,
     transaction_has_the_requested_isolation_level,
     errors_have_the_kind_of_their_cause,
 );
@@ -118,43 +112,6 @@ async fn create_baskets(db: &impl ConnectionTrait) {
     }
 }
 
-async fn nested_active_models_are_saved_with_their_events(db: TestDb) {
-    let shop = Shop::open(db).await;
-    create_baskets(&shop.test.db).await;
-    let outbox = shop.test.outbox();
-    let basket = basket::ActiveModel::builder()
-        .set_marker(shop.marker.clone())
-        .add_item(article::ActiveModel::builder().set_name("chai"))
-        .add_item(article::ActiveModel::builder().set_name("chang"));
-    let save = async |fails: bool| {
-        outbox
-            .transaction(async |tx| {
-                let saved = basket.clone().insert(&tx).await?;
-                let event = OrderPlaced {
-                    order_id: saved.id,
-                    total_cents: saved.items.len() as i64,
-                };
-                record(&tx, [event]).await?;
-                if fails {
-                    return Err(SaveError::from(DbErr::RecordNotUpdated));
-                }
-                Ok(saved.id)
-            })
-            .await
-    };
-    save(true).await.unwrap_err();
-    assert_eq!(shop.recorded().await.len(), 0);
-    let id = save(false).await.unwrap();
-    let baskets = basket::Entity::find_by_id(id).one(&shop.test.db).await.unwrap();
-    assert_eq!(baskets.unwrap().marker, shop.marker);
-    let items = article::Entity::find().filter(article::Column::BasketId.eq(id));
-    assert_eq!(items.count(&shop.test.db).await.unwrap(), 2);
-    let rows = shop.test.fetch_all().await;
-    let message = rows[0].message.as_ref().unwrap();
-    assert_eq!(rows.len(), 1);
-    assert!(String::from_utf8_lossy(&message.payload).contains("\"total_cents\":2"));
-}
-
 fn sum_of_ids(basket: &basket::ModelEx) -> i64 {
     basket.items.iter().map(|item| i64::from(item.id)).sum()
 }
@@ -206,27 +163,6 @@ async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
     assert_eq!(stored.count(&shop.test.db).await.unwrap(), 2);
     let items = article::Entity::find().filter(article::Column::BasketId.is_in([first.id, second.id]));
     assert_eq!(items.count(&shop.test.db).await.unwrap(), 3);
-}
-
-async fn rows_are_streamed_through_a_transaction(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let tx = shop.test.outbox().begin().await.unwrap();
-    for cents in 1..=3 {
-        shop.order(cents).insert(&tx).await.unwrap();
-    }
-    let orders: Vec<order::Model> = orders_of(&shop.marker)
-        .stream(&tx)
-        .await
-        .unwrap()
-        .try_collect()
-        .await
-        .unwrap();
-    assert_eq!(orders.len(), 3);
-    record(&tx, [placed(1)]).await.unwrap();
-    let backend = StreamTrait::get_database_backend(&tx);
-    assert_eq!(backend, shop.test.sql_backend());
-    tx.commit().await.unwrap();
-    assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 1));
 }
 
 /// Reads after another session's commit reveal the isolation level.
@@ -298,35 +234,4 @@ async fn errors_have_the_kind_of_their_cause(db: TestDb) {
     shop.test.db.clone().close().await.unwrap();
     let away = shop.order(1).insert_with_events(&outbox, none).await;
     assert_eq!(kind(away.unwrap_err()), (ErrorKind::Unavailable, true));
-}
-
-#[tokio::test]
-async fn outage_is_retryable() {
-    let Some(test) = TestDb::open(Backend::Postgres, "outage").await else {
-        return;
-    };
-    let away = test.url().rsplit_once('@').unwrap().0.to_owned() + "@127.0.0.1:1/postgres";
-    let mut options = sea_orm::ConnectOptions::new(away);
-    options
-        .connect_lazy(true)
-        .acquire_timeout(std::time::Duration::from_millis(100));
-    let pool = sea_orm::Database::connect(options).await.unwrap();
-    let outbox = OutboxConnection::new(pool, test.config());
-    let order = order::ActiveModel {
-        total_cents: Set(1),
-        ..Default::default()
-    };
-    let error = order
-        .insert_with_events(&outbox, |_| [placed(1)])
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.is_retryable()),
-        (ErrorKind::Unavailable, true)
-    );
-}
-
-#[expect(dead_code, reason = "it is only compiled")]
-fn takes_any_transaction(tx: &outbox_sea_orm::OpenTransaction) -> &impl Transactional {
-    tx
 }

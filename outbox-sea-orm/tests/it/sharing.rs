@@ -1,21 +1,16 @@
 //! A relay that shares the partitions gets exactly its own messages, in order.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
 use outbox_core::store::RowKey;
-use outbox_core::{
-    FetchRequest, Fetched, FetchedRow, Lease, MessageId, NewMessage, OutboxStore, Verdict, WaitingRequest,
-};
+use outbox_core::{FetchRequest, Fetched, FetchedRow, Lease, MessageId, OutboxStore};
 use outbox_testing::conformance::probe::{Probe, aggregate};
-use time::OffsetDateTime;
 
 use crate::support::TestDb;
 
 crate::on_every_backend!(
     sharing_relay_fetches_all_its_messages_in_order,
     backlog_in_one_partition_makes_progress,
-    sharing_relay_finds_its_due_messages,
     largest_batch_may_be_in_flight,
 );
 
@@ -105,60 +100,6 @@ async fn backlog_in_one_partition_makes_progress(test: TestDb) {
     assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
 
-async fn sharing_relay_finds_its_due_messages(test: TestDb) {
-    let events: Vec<_> = (0..40).map(|n| Probe::noted(format!("a{n}"), n)).collect();
-    test.record(events).await.unwrap();
-    let soon = OffsetDateTime::now_utc() + time::Duration::milliseconds(300);
-    let alone = (0..40).map(|n| {
-        let event = Probe::sampled(format!("s{n}"), n);
-        NewMessage::from_event(&event).unwrap().available_at(soon)
-    });
-    test.record(alone.collect::<Vec<_>>()).await.unwrap();
-    let (_, all) = test.lease_all().await;
-    let fetched = test.scan(&all, 1_000).await;
-    test.store().settle(&all, &fetched.waits).await.unwrap();
-    let blocked = Verdict::Blocked {
-        delay: Duration::ZERO,
-        error: None,
-        attempt: false,
-    };
-    test.settle(&all, &fetched.due, blocked).await;
-    let mine: Vec<Lease> = all
-        .iter()
-        .copied()
-        .filter(|lease| lease.partition % 2 == 0)
-        .collect();
-    let theirs: Vec<Lease> = all
-        .iter()
-        .copied()
-        .filter(|lease| lease.partition % 2 == 1)
-        .collect();
-    let everything = until_due(&test, &all, 80).await;
-    let expected: HashSet<RowKey> = everything
-        .iter()
-        .filter(|row| owns(&mine, row))
-        .map(FetchedRow::key)
-        .collect();
-    let own: HashSet<RowKey> = look_waiting(&test, &mine, &[])
-        .await
-        .iter()
-        .map(FetchedRow::key)
-        .collect();
-    assert_eq!(own, expected);
-    assert_eq!(
-        look_waiting(&test, &theirs, &[]).await.len() + own.len(),
-        everything.len()
-    );
-    let in_flight: Vec<RowKey> = own.iter().copied().take(own.len() / 2).collect();
-    let rest: HashSet<RowKey> = look_waiting(&test, &mine, &in_flight)
-        .await
-        .iter()
-        .map(FetchedRow::key)
-        .collect();
-    assert_eq!(rest.len() + in_flight.len(), own.len());
-    assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
-}
-
 /// MySQL allows 65,535 values per statement.
 async fn largest_batch_may_be_in_flight(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
@@ -177,30 +118,4 @@ async fn largest_batch_may_be_in_flight(test: TestDb) {
         };
         assert_eq!(test.store().fetch(request).await.unwrap().due.len(), 1);
     }
-}
-
-async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[RowKey]) -> Vec<FetchedRow> {
-    let request = WaitingRequest {
-        leases,
-        limit: 1_000.try_into().unwrap(),
-        per_aggregate: 10.try_into().unwrap(),
-        bytes: usize::MAX,
-        in_flight,
-        excluding: &[],
-    };
-    test.store().fetch_waiting(request).await.unwrap().due
-}
-
-async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
-    let wait = async {
-        loop {
-            let due = look_waiting(test, leases, &[]).await;
-            if due.len() == count {
-                return due;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcome = tokio::time::timeout(Duration::from_secs(60), wait).await;
-    outcome.expect("everything is due in time")
 }

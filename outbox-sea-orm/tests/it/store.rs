@@ -14,7 +14,6 @@ use outbox_sea_orm::{OutboxConnection, OutboxTransaction, RecordError, SqlStore}
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::conformance::store::{OpenTransaction, Refused, StoreFixture};
 use outbox_testing::not_applicable;
-use sea_orm::sqlx::Executor;
 use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
 use time::OffsetDateTime;
 
@@ -167,7 +166,6 @@ impl OpenTransaction for Open {
 
 crate::on_every_backend!(
     dropped_futures_leave_no_transaction_open,
-    competing_relays_share_the_partitions,
     unreadable_aggregate_id_is_returned_lossily,
     extreme_times_can_be_stored,
 );
@@ -223,37 +221,6 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
             return;
         }
         tokio::task::yield_now().await;
-    }
-}
-
-async fn competing_relays_share_the_partitions(test: TestDb) {
-    for round in 1..=3 {
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let store = test.store();
-                tokio::spawn(async move {
-                    let mut owned = Vec::new();
-                    for _ in 0..20 {
-                        owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
-                    }
-                    owned
-                })
-            })
-            .collect();
-        let mut owned = Vec::new();
-        for task in tasks {
-            owned.extend(task.await.unwrap());
-        }
-        owned.sort_by_key(|lease| lease.partition);
-        let expected: Vec<_> = (0..64).map(|partition| (partition, round)).collect();
-        assert_eq!(
-            owned
-                .iter()
-                .map(|lease| (lease.partition, lease.epoch))
-                .collect::<Vec<_>>(),
-            expected
-        );
-        test.expire_leases().await;
     }
 }
 
@@ -324,97 +291,4 @@ async fn extreme_times_can_be_stored(test: TestDb) {
         .await
         .unwrap();
     assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
-}
-
-mod time_zone {
-    use super::*;
-
-    #[tokio::test]
-    async fn postgres() {
-        if let Some(test) = TestDb::open(Backend::Postgres, "time_zone").await {
-            let elsewhere = test
-                .connect_again(|options| {
-                    // sqlx sets UTC when it connects, and would override an option.
-                    options.map_sqlx_postgres_pool_opts(|pool| {
-                        pool.after_connect(|connection, _| {
-                            Box::pin(async move {
-                                Executor::execute(connection, "SET TIME ZONE 'Asia/Kolkata'")
-                                    .await
-                                    .map(|_| ())
-                            })
-                        })
-                    });
-                })
-                .await;
-            assert_eq!(
-                int(&elsewhere, "SELECT extract(timezone FROM now())::int8").await,
-                19_800
-            );
-            check(test, elsewhere).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn mariadb() {
-        if let Some(test) = TestDb::open(Backend::MariaDb, "time_zone").await {
-            let elsewhere = test
-                .connect_again(|options| {
-                    options.map_sqlx_mysql_opts(|options| options.timezone(Some("+05:30".to_owned())));
-                })
-                .await;
-            assert_eq!(
-                int(&elsewhere, "SELECT TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(), NOW())").await,
-                330
-            );
-            check(test, elsewhere).await;
-        }
-    }
-
-    async fn check(here: TestDb, elsewhere: sea_orm::DatabaseConnection) {
-        let there = SqlStore::new(elsewhere.clone()).with_names(&here.names).unwrap();
-        let outbox_there = OutboxConnection::new(elsewhere, here.config());
-        let now = OffsetDateTime::now_utc();
-        let delayed = |id: &str, delay: i64| {
-            NewMessage::from_event(&Probe::noted(id, 1))
-                .unwrap()
-                .available_at(now + time::Duration::hours(delay))
-        };
-        let events = || [delayed("now", 0), delayed("later", 1), delayed("earlier", -1)];
-        here.record(events()).await.unwrap();
-        let tx = outbox_there.begin().await.unwrap();
-        outbox_sea_orm::record(&tx, events()).await.unwrap();
-        tx.commit().await.unwrap();
-
-        let owner = OwnerId::fresh();
-        let leases = there.acquire(owner, Duration::from_secs(3600), 64).await.unwrap();
-        assert_eq!(
-            here.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(),
-            [],
-            "leases ran out elsewhere"
-        );
-        for store in [here.store(), there] {
-            assert_eq!(
-                store
-                    .renew(owner, &leases, Duration::from_secs(3600))
-                    .await
-                    .unwrap()
-                    .len(),
-                64
-            );
-            let request = outbox_core::FetchRequest {
-                leases: &leases,
-                limit: 100.try_into().unwrap(),
-                bytes: usize::MAX,
-                in_flight: &[],
-            };
-            let fetched = store.fetch(request).await.unwrap();
-            let rows = fetched.due;
-            assert_eq!(rows.len(), 4, "two of six messages are delayed: {rows:?}");
-            for row in rows {
-                assert!(row.age < Duration::from_secs(300), "recorded {:?} ago", row.age);
-                let age = now - row.message.unwrap().created_at;
-                assert!(age.abs() < time::Duration::minutes(5), "recorded {age} ago");
-            }
-        }
-    }
 }

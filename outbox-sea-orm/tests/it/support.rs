@@ -138,11 +138,11 @@ impl TestDb {
     }
 
     pub fn blocks(&self) -> String {
-        self.names.blocks(self.sql_backend())
+        self.names.table(self.sql_backend(), "outbox_blocks")
     }
 
     pub fn leases(&self) -> String {
-        self.names.leases(self.sql_backend())
+        self.names.table(self.sql_backend(), "outbox_leases")
     }
 
     pub fn config(&self) -> OutboxConfig {
@@ -215,7 +215,10 @@ impl TestDb {
             DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, expires_at)"),
             _ => format!("expires_at + {micros}"),
         };
-        for table in [self.leases(), self.names.relays(self.sql_backend())] {
+        for table in [
+            self.leases(),
+            self.names.table(self.sql_backend(), "outbox_relays"),
+        ] {
             self.execute(&format!("UPDATE {table} SET expires_at = {later}"))
                 .await;
         }

@@ -6,7 +6,7 @@ use std::task::Context;
 
 use outbox_sea_orm::{SaveError, SaveWithEvents};
 use outbox_testing::{eventually, not_applicable};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, TransactionTrait};
 
 use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, placed};
@@ -16,9 +16,7 @@ on_every_backend!(
     panicking_closure_stores_nothing,
     ignored_error_is_not_reported_as_a_commit,
     nested_transaction_records_into_the_outer_tables,
-    transaction_undone_by_the_database_commits_nothing,
     a_partition_that_does_not_exist_cannot_be_stored,
-    constraint_error_at_commit_has_a_known_outcome,
     session_lost_in_the_commit_has_an_unknown_outcome,
 );
 
@@ -75,23 +73,6 @@ async fn nested_transaction_records_into_the_outer_tables(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// As after a deadlock on MySQL.
-async fn transaction_undone_by_the_database_commits_nothing(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1)
-        .insert_with_events(&tx, |_| [placed(1)])
-        .await
-        .unwrap();
-    let mut undone = shop.customer("a");
-    undone.marker = Set("undone".to_owned());
-    let error = undone.insert_with_events(&tx, |_| [placed(1)]).await.unwrap_err();
-    assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
-    assert!(tx.commit().await.is_err());
-    assert_eq!(shop.orders().await, 0);
-    assert_eq!(shop.recorded().await, []);
-}
-
 /// No relay could settle such a row.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
@@ -106,31 +87,6 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
             "{partition}"
         );
     }
-}
-
-/// MySQL has no deferred constraints.
-async fn constraint_error_at_commit_has_a_known_outcome(db: TestDb) {
-    let shop = Shop::open(db).await;
-    if shop.test.sql_backend() != DbBackend::Postgres {
-        return not_applicable("this database has no constraints that are checked at the commit");
-    }
-    let parents = shop.test.names.table(DbBackend::Postgres, "parents");
-    shop.test
-        .execute(&format!("CREATE TABLE {parents} (id uuid PRIMARY KEY)"))
-        .await;
-    shop.test
-        .execute(&format!(
-            "ALTER TABLE {} ADD FOREIGN KEY (id) REFERENCES {parents} (id) DEFERRABLE INITIALLY DEFERRED",
-            shop.test.messages()
-        ))
-        .await;
-    let error = shop
-        .order(1)
-        .insert_with_events(&shop.test.outbox(), |_| [placed(1)])
-        .await
-        .unwrap_err();
-    assert!(matches!(error, SaveError::Database(_)), "{error:?}");
-    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
 /// A trigger ends the session during the commit.
