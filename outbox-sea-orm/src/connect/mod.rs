@@ -179,7 +179,7 @@ pub enum ConnectError {
         /// SQLite's error.
         source: DbErr,
     },
-    /// A pooler shares sessions, or rejects startup parameters.
+    /// A pooler shares sessions.
     #[error(
         "{server} is behind a pooler that relays, consumers and migrations cannot use; connect to PostgreSQL directly, or use session pooling \
          (PgBouncer: `pool_mode = session`)"
