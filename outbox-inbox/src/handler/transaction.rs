@@ -6,12 +6,10 @@
 use std::any::TypeId;
 use std::fmt;
 use std::ops::Deref;
-use std::pin::Pin;
 
-use futures_util::stream::BoxStream;
 use outbox_core::{IntoEvents, MessageId};
 use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional, Watched};
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, StreamTrait};
+use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
@@ -96,28 +94,6 @@ impl Transactional for Tx<'_> {
 }
 
 outbox_sea_orm::__connection!(Tx<'_>, |this| this.watched());
-
-/// Other statements of the transaction wait until the stream ends or is dropped.
-///
-/// Generic functions over any `StreamTrait` must return a boxed future, or the compiler cannot
-/// prove it `Send`.
-impl StreamTrait for Tx<'_> {
-    type Stream<'s>
-        = BoxStream<'s, Result<QueryResult, DbErr>>
-    where
-        Self: 's;
-
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self)
-    }
-
-    fn stream_raw<'s>(
-        &'s self,
-        statement: Statement,
-    ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
-        Box::pin(self.watched().stream(statement))
-    }
-}
 
 outbox_sea_orm::__begins!(
     /// Nested transactions (savepoints). An isolation level or access mode is rejected.

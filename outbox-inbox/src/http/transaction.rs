@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,9 +12,8 @@ use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
-use futures_util::stream::BoxStream;
 use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, Transactional, Watched};
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, StreamTrait};
+use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::response::problem;
 
@@ -114,22 +112,6 @@ impl Transactional for RequestTx {
 }
 
 outbox_sea_orm::__connection!(RequestTx, |this| this.watched());
-
-/// Other statements of the transaction wait until the stream ends or is dropped.
-impl StreamTrait for RequestTx {
-    type Stream<'s> = BoxStream<'s, Result<QueryResult, DbErr>>;
-
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self)
-    }
-
-    fn stream_raw<'s>(
-        &'s self,
-        statement: Statement,
-    ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
-        Box::pin(self.watched().stream(statement))
-    }
-}
 
 outbox_sea_orm::__begins!(
     /// Nested transactions (savepoints). An isolation level or access mode is rejected.

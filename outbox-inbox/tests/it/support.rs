@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use outbox_core::retry::Backoff;
 use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
@@ -22,7 +21,7 @@ use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::sqlx::ConnectOptions as _;
 use sea_orm::{
     ConnAcquireErr, ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr,
-    Statement, StreamTrait, TransactionError, TransactionSession, TransactionTrait,
+    Statement, TransactionError, TransactionSession, TransactionTrait,
 };
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -499,7 +498,7 @@ pub(crate) async fn reserve(
 /// for each lifetime of a `Tx`.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where
-    D: TransactionTrait<Transaction = OutboxTransaction> + StreamTrait,
+    D: TransactionTrait<Transaction = OutboxTransaction> + ConnectionTrait,
 {
     let failed = |error: RecordError| DbErr::Custom(error.to_string());
     Box::pin(async move {
@@ -520,12 +519,7 @@ where
         );
         let effects = format!("SELECT consumer FROM effects WHERE order_id = {order_id}");
         let effects = Statement::from_string(db.get_database_backend(), effects);
-        let mut rows = Box::pin(db.stream_raw(effects).await?);
-        let mut number = 0;
-        while rows.try_next().await?.is_some() {
-            number += 1;
-        }
-        Ok(number)
+        Ok(db.query_all_raw(effects).await?.len())
     })
 }
 

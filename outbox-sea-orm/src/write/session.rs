@@ -5,11 +5,7 @@
 
 use std::pin::Pin;
 
-use futures_util::stream::BoxStream;
-use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, StreamTrait,
-    TransactionError, TransactionOptions, TransactionSession,
-};
+use sea_orm::{DbErr, TransactionError, TransactionOptions, TransactionSession};
 
 use crate::write::retry::OpenTransaction;
 use crate::write::transaction::Transactional;
@@ -18,44 +14,6 @@ use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 crate::__connection!(OpenTransaction, |this| (*this.as_outbox()));
-
-/// While the stream exists, other statements of the transaction wait.
-impl StreamTrait for OutboxTransaction {
-    type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
-
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self)
-    }
-
-    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
-        Box::pin(self.watched().stream(statement))
-    }
-}
-
-/// As for [`OutboxTransaction`].
-impl StreamTrait for OpenTransaction {
-    type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
-
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self)
-    }
-
-    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
-        (**self).stream_raw(statement)
-    }
-}
-
-impl StreamTrait for OutboxConnection {
-    type Stream<'a> = <DatabaseConnection as StreamTrait>::Stream<'a>;
-
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self)
-    }
-
-    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
-        (**self).stream_raw(statement)
-    }
-}
 
 #[async_trait::async_trait]
 impl TransactionSession for OutboxTransaction {

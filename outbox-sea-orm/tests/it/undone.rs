@@ -3,9 +3,8 @@
 //! With `innodb_snapshot_isolation`, MariaDB rolls back after a write conflict (1020). On SQLite a
 //! trigger rolls back, as a full disk would.
 
-use futures_util::StreamExt as _;
 use outbox_sea_orm::{OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, TransactionTrait};
 
 use crate::shop::{Shop, placed};
 use crate::support::{Backend, TestDb};
@@ -36,7 +35,6 @@ on_databases_that_commit_on!(
     own_transaction_refuses_all_calls_after_a_rollback,
     joined_save_is_refused_after_a_rollback,
     rollback_by_a_direct_statement_is_detected,
-    rollback_by_a_direct_stream_is_detected,
     record_in_seaorms_transaction_is_refused,
     save_in_seaorms_transaction_is_refused,
     repeated_transaction_is_stored_once,
@@ -152,22 +150,6 @@ async fn rollback_by_a_direct_statement_is_detected(shop: Shop) {
     let saved = shop.order(2).insert_with_events(&tx, |_| [placed(2)]).await;
     assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
     drop(tx);
-    nothing_is_stored(&shop).await;
-}
-
-async fn rollback_by_a_direct_stream_is_detected(shop: Shop) {
-    let tx = begin(&shop).await;
-    for sql in snapshot(&shop) {
-        tx.execute_unprepared(&sql).await.unwrap();
-    }
-    change_elsewhere(&shop).await;
-    let statement = Statement::from_string(shop.test.sql_backend(), undoing(&shop));
-    if let Ok(rows) = tx.stream_raw(statement).await {
-        let rows: Vec<_> = rows.collect().await;
-        assert!(rows.iter().any(Result::is_err));
-    }
-    shop.order(2).insert(&tx).await.unwrap_err();
-    tx.commit().await.unwrap_err();
     nothing_is_stored(&shop).await;
 }
 

@@ -1,10 +1,6 @@
 //! Statements that update [`Integrity`].
 
-use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
-use sea_orm::{
-    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement,
-    StreamTrait as _,
-};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use crate::write::integrity::Integrity;
 
@@ -21,21 +17,6 @@ impl<'t> Watched<'t> {
     #[must_use]
     pub fn new(tx: &'t DatabaseTransaction, integrity: &'t Integrity) -> Self {
         Self { tx, integrity }
-    }
-
-    /// Streams rows. The end is unwatched, so the next statement begins with a check.
-    ///
-    /// # Errors
-    ///
-    /// As [`Integrity::watch`].
-    pub async fn stream(
-        self,
-        statement: Statement,
-    ) -> Result<BoxStream<'t, Result<QueryResult, DbErr>>, DbErr> {
-        let Self { tx, integrity } = self;
-        let rows = integrity.watch(tx, tx.stream_raw(statement)).await?;
-        integrity.doubt();
-        Ok(rows.inspect_err(|error| integrity.note(error)).boxed())
     }
 }
 
