@@ -101,12 +101,6 @@ impl RecordError {
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
-
-    /// Whether a concurrent transaction won. Repeat the whole transaction.
-    #[must_use]
-    pub fn is_conflict(&self) -> bool {
-        self.kind() == ErrorKind::Conflict
-    }
 }
 
 /// Why a model and its events were not saved. Neither is stored, except with
@@ -120,32 +114,13 @@ pub enum SaveError {
     /// The database failed, or rejected the model or the commit.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
-    /// The row exceeds `max_allowed_packet`. Nothing was sent, and an open transaction is
-    /// unchanged. Do not retry.
-    #[error(
-        "the row of `{table}` has {size_bytes} bytes, above the database limit of {limit_bytes}; store the data elsewhere and keep a reference, or \
-         raise `max_allowed_packet` of the server"
-    )]
-    RowTooLarge {
-        /// Table.
-        table: String,
-        /// Size in bytes.
-        size_bytes: usize,
-        /// Limit in bytes.
-        limit_bytes: usize,
-    },
-    /// No row to update. `save` updates whenever the primary key is set.
+    /// No row to update or delete, and no event was recorded. `save` updates whenever the primary
+    /// key is set.
     #[error(
         "no row of `{table}` has the given primary key; for a new row with a client-assigned key (such as a UUID) use \
          `insert_with_events`, because `save` updates whenever the key is set"
     )]
     RowMissing {
-        /// Table.
-        table: String,
-    },
-    /// No row to delete. No event was recorded.
-    #[error("no row of `{table}` has the given primary key; nothing was deleted and no event recorded")]
-    NothingDeleted {
         /// Table.
         table: String,
     },
@@ -189,8 +164,8 @@ impl SaveError {
         match self {
             Self::Record(error) => error.kind(),
             Self::Database(error) => ErrorKind::of(error),
-            Self::RowMissing { .. } | Self::NothingDeleted { .. } => ErrorKind::RowMissing,
-            Self::Unsupported { .. } | Self::RowTooLarge { .. } => ErrorKind::Refused,
+            Self::RowMissing { .. } => ErrorKind::RowMissing,
+            Self::Unsupported { .. } => ErrorKind::Refused,
             Self::TransactionLost(error) => error.kind(),
             Self::CommitUnknown(_) => ErrorKind::CommitUnknown,
         }
@@ -202,12 +177,6 @@ impl SaveError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
-    }
-
-    /// Whether a concurrent transaction won. Repeat the save, or the whole joined transaction.
-    #[must_use]
-    pub fn is_conflict(&self) -> bool {
-        self.kind() == ErrorKind::Conflict
     }
 }
 

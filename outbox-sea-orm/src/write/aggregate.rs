@@ -227,9 +227,9 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// As for [`SaveWithEvents`](crate::SaveWithEvents), without [`SaveError::RowTooLarge`]. A
-    /// write of no row must return an error: SeaORM skips a nested model without set columns.
-    /// Events recorded by the closure are stored too.
+    /// As for [`SaveWithEvents`](crate::SaveWithEvents). A write of no row must
+    /// return an error: SeaORM skips a nested model without set columns. Events recorded by the
+    /// closure are stored too.
     ///
     /// # Errors
     ///

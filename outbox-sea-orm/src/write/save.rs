@@ -7,13 +7,12 @@ use std::future::Future;
 
 use outbox_core::{Events, IntoEvents, MessageContext};
 use sea_orm::{
-    ActiveModelBehavior, ActiveModelTrait, ConnectionTrait, DbErr, EntityName, EntityTrait, IntoActiveModel,
-    Iterable, PrimaryKeyToColumn,
+    ActiveModelBehavior, ActiveModelTrait, DbErr, EntityName, EntityTrait, IntoActiveModel, Iterable,
+    PrimaryKeyToColumn,
 };
 
 use crate::error::SaveError;
 use crate::write::executor::{Executor, Work};
-use crate::write::packet;
 use crate::write::record::record_events;
 use crate::write::transaction::OutboxTransaction;
 use crate::write::transaction::Transactional as _;
@@ -144,7 +143,7 @@ where
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
-    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if no row matches; no
+    /// Deletes the row and records the events. [`SaveError::RowMissing`] if no row matches; no
     /// event is recorded.
     ///
     /// The closure gets the model before [`ActiveModelBehavior::before_delete`] changes it.
@@ -159,7 +158,7 @@ where
                 Box::pin(async move {
                     let deleted = self.clone().delete(tx).await.map_err(SaveError::Database)?;
                     if deleted.rows_affected == 0 {
-                        return Err(SaveError::NothingDeleted {
+                        return Err(SaveError::RowMissing {
                             table: table::<Self>(),
                         });
                     }
@@ -228,9 +227,6 @@ where
         Write::Update => true,
         Write::Save => <A::Entity as EntityTrait>::PrimaryKey::iter().all(is_set),
     };
-    // Before the await: the model need not be `Sync`.
-    let size_bytes = packet::size_bytes(&model, update, tx.get_database_backend());
-    packet::check(size_bytes, table::<A>, tx).await?;
     if !update {
         return model.insert(tx).await.map_err(SaveError::Database);
     }

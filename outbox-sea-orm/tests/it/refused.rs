@@ -6,11 +6,11 @@ use outbox_core::{
     DomainEvent, EventError, Events, HeaderError, IntoMessage, Limits, MessageContext, NewMessage,
 };
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
-use sea_orm::{DbBackend, Set};
+use sea_orm::DbBackend;
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderDescribed, Shop, order, placed};
-use crate::support::{Backend, TestDb};
+use crate::shop::{CustomerGreeted, OrderDescribed, Shop, placed};
+use crate::support::TestDb;
 
 on_every_backend!(
     a_bad_event_is_refused_with_its_model,
@@ -137,55 +137,6 @@ async fn oversized_message_is_not_an_outage(db: TestDb) {
     let saved = if is_bounded { 2 } else { 4 };
     assert_eq!(shop.orders().await, saved);
     assert_eq!(shop.recorded().await.len() as i64, 17 + saved);
-}
-
-/// The server would close the connection.
-#[tokio::test]
-async fn oversized_model_does_not_lose_the_transaction() {
-    const MIB: usize = 1024 * 1024;
-    let Some(test) = TestDb::open(Backend::MariaDb, "large_model").await else {
-        return;
-    };
-    let shop = Shop::open(test).await;
-    let outbox = shop.test.outbox();
-    let order = |bytes| order::ActiveModel {
-        marker: Set("x".repeat(bytes)),
-        total_cents: Set(1),
-        ..Default::default()
-    };
-    let tx = outbox.begin().await.unwrap();
-    let saved = shop.order(1).insert_with_events(&tx, |_| [placed(1)]).await;
-    let inserted = order(17 * MIB).insert_with_events(&tx, |_| [placed(1)]).await;
-    let update = order::ActiveModel {
-        id: Set(saved.unwrap().id),
-        ..order(17 * MIB)
-    };
-    let updated = update.update_with_events(&tx, |_| [placed(1)]).await;
-    tx.commit().await.unwrap();
-    let alone = order(17 * MIB).insert_with_events(&outbox, |_| [placed(1)]).await;
-    for outcome in [inserted, updated, alone] {
-        let Err(SaveError::RowTooLarge {
-            table,
-            size_bytes,
-            limit_bytes,
-        }) = outcome
-        else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!(table, "save_orders");
-        assert!(
-            size_bytes > limit_bytes && limit_bytes > 15 * MIB,
-            "{limit_bytes}"
-        );
-    }
-    let fits = order(16 * MIB - 2048)
-        .insert_with_events(&outbox, |_| [placed(1)])
-        .await;
-    assert!(
-        matches!(&fits, Err(SaveError::Database(error)) if error.to_string().contains("too long")),
-        "{fits:?}"
-    );
-    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
 async fn refused(shop: &Shop, event: impl IntoMessage) -> EventError {

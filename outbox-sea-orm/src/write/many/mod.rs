@@ -16,7 +16,6 @@ use sea_orm::{
 use self::chunks::Chunks;
 use crate::error::SaveError;
 use crate::write::executor::{Executor, Work};
-use crate::write::packet;
 use crate::write::record::record_events;
 use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
@@ -153,13 +152,6 @@ where
     E::ActiveModel: Send,
 {
     let number = models.len();
-    // Before the await: the model need not be `Sync`.
-    let size_bytes = match &*models {
-        [model] => packet::size_bytes(model, false, tx.get_database_backend()),
-        _ => 0,
-    };
-    let table = || E::default().table_name().to_owned();
-    packet::check(size_bytes, table, tx).await?;
     let saved = if tx.support_returning() {
         E::insert_many(models).exec_with_returning(tx).await?
     } else {
