@@ -45,7 +45,7 @@ impl Names {
     pub(crate) fn of_tables(self, tables: &TableNames) -> Self {
         Self {
             messages: tables.messages(DbBackend::Postgres),
-            blocks: tables.blocks(DbBackend::Postgres),
+            blocks: tables.table(DbBackend::Postgres, "outbox_blocks"),
             log: tables.table(DbBackend::Postgres, "outbox_log"),
             ..self
         }

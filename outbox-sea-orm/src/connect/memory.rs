@@ -3,11 +3,10 @@
 //! By default, sqlx 0.9.0 closes idle connections after 10 minutes, and all after 30 minutes. A
 //! caller cancelled in `test_before_acquire` also drops its connection.
 
-use std::fmt;
-
 use sea_orm::{DatabaseConnection, DbErr};
 
 #[doc(hidden)]
+#[derive(Debug)]
 pub enum InMemory {
     /// On disk, or the pool never closes its connections.
     Safe,
@@ -15,17 +14,6 @@ pub enum InMemory {
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     CanBeLost,
-}
-
-impl fmt::Debug for InMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Safe => "Safe",
-            #[cfg(feature = "sqlite")]
-            Self::Kept(_) => "Kept",
-            Self::CanBeLost => "CanBeLost",
-        })
-    }
 }
 
 #[doc(hidden)]

@@ -26,7 +26,7 @@ pub(super) async fn run(
     names: &TableNames,
     table: &'static str,
     migrations: Vec<SqlMigration>,
-) -> Result<u64, DbErr> {
+) -> Result<(), DbErr> {
     let backend = db.get_database_backend();
     names
         .check(backend)
@@ -45,7 +45,7 @@ pub(super) async fn run(
         // On MySQL each DDL statement commits. The transaction only keeps the connection, which has
         // the lock.
         let tx = db.begin_with_options(options).await?;
-        let applied = match backend {
+        match backend {
             DbBackend::Postgres => {
                 let sql = format!("SELECT pg_advisory_xact_lock({POSTGRES_LOCK})");
                 tx.execute_raw(Statement::from_string(backend, sql)).await?;
@@ -63,9 +63,8 @@ pub(super) async fn run(
             }
             // Lock: BEGIN IMMEDIATE. `busy_timeout` bounds the wait.
             _ => apply(&tx, exists, &table, &migrations).await?,
-        };
-        tx.commit().await?;
-        Ok(applied)
+        }
+        tx.commit().await
     })
     .await
 }
@@ -134,7 +133,7 @@ async fn apply(
     exists: Statement,
     table: &str,
     migrations: &[SqlMigration],
-) -> Result<u64, DbErr> {
+) -> Result<(), DbErr> {
     let backend = tx.get_database_backend();
     if tx.query_one_raw(exists).await?.is_none() {
         tx.execute_unprepared(&create_table(backend, table)).await?;
@@ -149,7 +148,6 @@ async fn apply(
         .iter()
         .map(|row| row.try_get("", "version"))
         .collect::<Result<Vec<String>, _>>()?;
-    let mut count = 0;
     for migration in migrations {
         if applied.iter().any(|name| name == migration.name()) {
             continue;
@@ -170,9 +168,8 @@ async fn apply(
         ))
         .await?;
         tracing::info!(migration = migration.name(), "migration applied");
-        count += 1;
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Table, function or type exists.

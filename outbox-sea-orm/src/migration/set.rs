@@ -72,21 +72,18 @@ impl Migrations {
         Ok(sql.join("\n"))
     }
 
-    /// Applies missing migrations under a lock. Returns their number.
-    pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
+    /// Applies missing migrations under a lock.
+    pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
         self.note(names);
-        let applied = match run(db, names, self.table, (self.all)(names)).await {
-            Ok(applied) => applied,
+        if let Err(error) = run(db, names, self.table, (self.all)(names)).await {
             // No error identifies a pooler that shares sessions.
-            Err(error) => {
-                let pooler = check_sessions(db, Some(&error)).await.err();
-                return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
-            }
-        };
+            let pooler = check_sessions(db, Some(&error)).await.err();
+            return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
+        }
         if self.table == super::TABLE {
             repair::leases(db, names).await?;
         }
-        Ok(applied)
+        Ok(())
     }
 }
 
@@ -129,18 +126,6 @@ macro_rules! __migrations {
             db: &sea_orm::DatabaseConnection,
             names: &$crate::TableNames,
         ) -> Result<(), sea_orm::DbErr> {
-            migrate_and_count(db, names).await.map(drop)
-        }
-
-        /// As [`migrate_with`]. Returns the number of migrations applied by this call.
-        ///
-        /// # Errors
-        ///
-        /// As [`migrate_with`].
-        pub async fn migrate_and_count(
-            db: &sea_orm::DatabaseConnection,
-            names: &$crate::TableNames,
-        ) -> Result<u64, sea_orm::DbErr> {
             $set.run(db, names).await
         }
     };

@@ -95,30 +95,6 @@ impl TableNames {
         self.table(backend, "outbox_aggregates")
     }
 
-    /// Blocked aggregates, as SQL text.
-    #[must_use]
-    pub fn blocks(&self, backend: DbBackend) -> String {
-        self.table(backend, "outbox_blocks")
-    }
-
-    /// Live relays, as SQL text.
-    #[must_use]
-    pub fn relays(&self, backend: DbBackend) -> String {
-        self.table(backend, "outbox_relays")
-    }
-
-    /// Pauses, as SQL text.
-    #[must_use]
-    pub fn pauses(&self, backend: DbBackend) -> String {
-        self.table(backend, "outbox_pauses")
-    }
-
-    /// Partition leases, as SQL text.
-    #[must_use]
-    pub fn leases(&self, backend: DbBackend) -> String {
-        self.table(backend, "outbox_leases")
-    }
-
     /// Any table, as SQL text: `"shop".billing_inbox_messages`. Quoted, because the schema may be a
     /// reserved word.
     #[must_use]
@@ -185,7 +161,10 @@ mod tests {
     #[test]
     fn default_names_are_bare() {
         assert_eq!(TableNames::new().messages(DbBackend::Postgres), "outbox_messages");
-        assert_eq!(TableNames::new().leases(DbBackend::MySql), "outbox_leases");
+        assert_eq!(
+            TableNames::new().aggregates(DbBackend::MySql),
+            "outbox_aggregates"
+        );
     }
 
     #[test]

@@ -46,10 +46,10 @@ impl Dialect {
                 "pg_catalog.nextval('{}'::regclass)",
                 names.table(backend, "outbox_row_ids")
             ),
-            blocks: names.blocks(backend),
-            leases: names.leases(backend),
-            relays: names.relays(backend),
-            pauses: names.pauses(backend),
+            blocks: names.table(backend, "outbox_blocks"),
+            leases: names.table(backend, "outbox_leases"),
+            relays: names.table(backend, "outbox_relays"),
+            pauses: names.table(backend, "outbox_pauses"),
             pending: match backend {
                 DbBackend::MySql => "outbox_messages_status".to_owned(),
                 _ => index("outbox_messages_pending"),

@@ -13,25 +13,6 @@ use super::session::Session;
 use crate::connect::{ConnectError, check_sessions, connect_error};
 use crate::server::{untested_engine, version_query};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Server {
-    Postgres,
-    MySql,
-    MariaDb,
-    Sqlite,
-}
-
-impl Server {
-    fn oldest(self) -> (&'static str, [u32; 3]) {
-        match self {
-            Self::Postgres => ("PostgreSQL", [12, 0, 0]),
-            Self::MySql => ("MySQL", [8, 0, 1]),
-            Self::MariaDb => ("MariaDB", [10, 6, 0]),
-            Self::Sqlite => ("SQLite", [3, 35, 0]),
-        }
-    }
-}
-
 pub(super) async fn preflight(
     pool: &DatabaseConnection,
     db: &Session,
@@ -170,15 +151,15 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
 
 /// Accepts an unparsable version: a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
-    let server = match backend {
-        DbBackend::Postgres => Server::Postgres,
-        DbBackend::MySql if text.to_ascii_lowercase().contains("mariadb") => Server::MariaDb,
-        DbBackend::MySql => Server::MySql,
-        _ => Server::Sqlite,
+    let (name, oldest) = match backend {
+        DbBackend::Postgres => ("PostgreSQL", [12, 0, 0]),
+        DbBackend::MySql if text.to_ascii_lowercase().contains("mariadb") => ("MariaDB", [10, 6, 0]),
+        DbBackend::MySql => ("MySQL", [8, 0, 1]),
+        _ => ("SQLite", [3, 35, 0]),
     };
-    let (name, oldest) = server.oldest();
     let text = text.strip_prefix("PostgreSQL ").unwrap_or(text);
-    match parse_version(server, text) {
+    // Some MariaDB servers prepend it for old clients.
+    match parse_version(text.strip_prefix("5.5.5-").unwrap_or(text)) {
         Some(version) if version < oldest => Err(StoreError::setup(
             SetupKind::Version,
             format!("the server is {name} {text}"),
@@ -188,12 +169,7 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     }
 }
 
-fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
-    // Some MariaDB servers prepend it for old clients.
-    let text = match server {
-        Server::MariaDb => text.strip_prefix("5.5.5-").unwrap_or(text),
-        _ => text,
-    };
+fn parse_version(text: &str) -> Option<[u32; 3]> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
