@@ -7,8 +7,8 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use outbox_core::{
-    Aggregate, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope, OutboxReader,
-    Selection, StoreError, StoredMessage,
+    Aggregate, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope, OutboxAudit,
+    OutboxReader, Selection, StoreError, StoredMessage,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -22,6 +22,9 @@ use crate::words::{count, counted};
 pub const PREVIEW_MAX: u32 = 100_000;
 
 const ERRORS_MAX: usize = 10;
+
+/// Messages per call of [`carry_out`]. Large, because each call may scan the whole table.
+const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 /// A change to selected messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -71,7 +74,7 @@ impl Change {
             .find(|change| change.kind() == operation.kind)
     }
 
-    /// A new operation for [`carry_out`](crate::carry_out), on all selected messages or the first
+    /// A new operation for [`carry_out`], on all selected messages or the first
     /// ones.
     #[must_use]
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
@@ -161,6 +164,24 @@ pub async fn preview(
     first: Option<NonZeroU64>,
 ) -> Result<Preview, StoreError> {
     read(store, change, selection, first, None).await
+}
+
+/// Runs an operation of [`Change::operation`] to its end, or continues it. Commits at most 1,000
+/// messages at a time, with the operation.
+///
+/// # Errors
+///
+/// [`StoreError`]. Call again with the same operation to continue; no message changes twice.
+///
+/// # Cancellation
+///
+/// As after an error.
+pub async fn carry_out(store: &impl OutboxAudit, operation: &Operation) -> Result<Operation, StoreError> {
+    let mut operation = operation.clone();
+    while !operation.is_finished() {
+        operation = store.advance(&operation, STEP).await?;
+    }
+    Ok(operation)
 }
 
 /// Previews the rest of an operation; `None` if it changes no messages.

@@ -263,19 +263,6 @@ pub(crate) fn handed_no_more(undelivered: u64, unacknowledged: u64, max: Option<
     ))
 }
 
-/// State of one consumer.
-///
-/// # Errors
-///
-/// [`ConsumersError`].
-pub async fn consumer<S: Subscriber>(
-    consumers: &Consumers<S>,
-    name: &str,
-) -> Result<ConsumerRow, ConsumersError> {
-    let lag = consumers.lag(name).await?;
-    Ok(ConsumerRow::of_lag(name, lag))
-}
-
 /// State of the named consumers and all paused ones, by name. Two database queries.
 ///
 /// # Errors

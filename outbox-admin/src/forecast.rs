@@ -2,42 +2,16 @@
 //!
 //! Invariant: linear, and names the time between the observations.
 
-mod full;
-
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-
-pub use full::doubled;
-pub(crate) use full::reached;
 
 use crate::consumers::ConsumerRow;
 use crate::next::{Command, Next};
 use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, in_words, yes};
-
-/// Use of a stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StreamUse {
-    /// Stream name; empty if unknown.
-    pub name: String,
-    /// Messages on the stream.
-    pub messages: u64,
-    /// Size of the messages in bytes.
-    pub bytes: u64,
-    /// Last stream sequence assigned.
-    pub last_sequence: u64,
-    /// Limit of messages; `None`: no limit.
-    pub max_messages: Option<u64>,
-    /// Size limit in bytes; `None`: no limit.
-    pub max_bytes: Option<u64>,
-    /// Maximum age; `None`: unlimited.
-    pub max_age: Option<Duration>,
-    /// Whether a full stream drops old messages instead of rejecting new ones.
-    pub drops_oldest: bool,
-}
 
 /// Progress of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +22,6 @@ pub struct ConsumerSeen {
     pub left: u64,
     /// Ack floor, as a stream sequence.
     pub floor: u64,
-    /// Age of the oldest unacknowledged message.
-    pub oldest: Option<Duration>,
 }
 
 impl ConsumerSeen {
@@ -60,7 +32,6 @@ impl ConsumerSeen {
             consumer: row.consumer.clone(),
             left: row.undelivered? + row.unacknowledged.unwrap_or_default(),
             floor: row.floor?,
-            oldest: row.oldest,
         })
     }
 }
@@ -70,8 +41,6 @@ impl ConsumerSeen {
 pub struct Seen {
     /// Messages to be published, and whether exact.
     pub pending: Option<(u64, bool)>,
-    /// Use of the stream; `None` if unknown.
-    pub stream: Option<StreamUse>,
     /// The consumers.
     pub consumers: Vec<ConsumerSeen>,
 }
@@ -96,8 +65,6 @@ pub enum Subject {
     Backlog,
     /// Messages left to a consumer.
     Consumer,
-    /// Messages deleted before a consumer reads them.
-    Expiry,
 }
 
 /// How a prospect ends.
@@ -111,8 +78,6 @@ pub enum Outlook {
     Ends,
     /// Never ends at this rate.
     Never,
-    /// Ends badly, if known with a time.
-    Runs,
 }
 
 impl fmt::Display for Outlook {
@@ -125,7 +90,7 @@ impl Outlook {
     /// Whether an operator should act.
     #[must_use]
     pub fn is_bad(self) -> bool {
-        matches!(self, Self::Never | Self::Runs)
+        self == Self::Never
     }
 }
 
@@ -162,16 +127,7 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
                 .consumers
                 .iter()
                 .find(|before| before.consumer == consumer.consumer);
-            if let Some(before) = before {
-                let prospect = of_consumer(before, consumer, between);
-                let caught_up = prospect.within;
-                prospects.push(prospect);
-                if let (Some(earlier), Some(now)) = (&earlier.stream, &now.stream) {
-                    prospects.extend(full::of_drops((earlier, now), consumer, caught_up, between));
-                }
-            }
-            let max_age = now.stream.as_ref().and_then(|stream| stream.max_age);
-            prospects.extend(of_expiry(consumer, max_age));
+            prospects.extend(before.map(|before| of_consumer(before, consumer, between)));
         }
     }
     // Problems first, then by time; prospects without a time last.
@@ -269,7 +225,7 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
             }
         }
     };
-    let next = Command::from("outbox consumers lag").arg(&now.consumer);
+    let next = Command::from("outbox consumers list");
     Prospect::new(
         (Subject::Consumer, &now.consumer),
         outlook,
@@ -278,25 +234,6 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
         what,
         next,
     )
-}
-
-fn of_expiry(consumer: &ConsumerSeen, max_age: Option<Duration>) -> Option<Prospect> {
-    let (oldest, max_age) = (consumer.oldest?, max_age?);
-    let within = max_age.saturating_sub(oldest);
-    let what = format!(
-        "its oldest message is deleted by the stream in {}",
-        in_words(within)
-    );
-    let next = Command::from("outbox consumers lag").arg(&consumer.consumer);
-    let subject = (Subject::Expiry, consumer.consumer.as_str());
-    Some(Prospect::new(
-        subject,
-        Outlook::Runs,
-        0.0,
-        Some(within),
-        what,
-        next,
-    ))
 }
 
 impl Prospect {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Aggregate, MessageId, OperationId, Place};
+use outbox_core::{Aggregate, MessageId, MessageStatus, OperationId, Place};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
@@ -79,6 +79,28 @@ pub fn message_id(text: &str) -> Result<MessageId, String> {
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     let id = Uuid::parse_str(text).map(OperationId::from);
     id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
+}
+
+/// All statuses of messages.
+pub const STATUSES: [MessageStatus; 5] = [
+    MessageStatus::Pending,
+    MessageStatus::Waiting,
+    MessageStatus::Published,
+    MessageStatus::Dead,
+    MessageStatus::Logged,
+];
+
+/// A status of messages.
+///
+/// # Errors
+///
+/// If there is no such status.
+pub fn status(word: &str) -> Result<MessageStatus, String> {
+    let found = STATUSES.into_iter().find(|status| status.as_str() == word);
+    found.ok_or_else(|| {
+        let words = STATUSES.map(MessageStatus::as_str).join(", ");
+        format!("there is no such status; it is one of {words}")
+    })
 }
 
 /// A dead letter key.

@@ -13,19 +13,17 @@
 //! | loss, order and effects of a span | [`prove`](fn@prove) |
 //! | end of a backlog | [`forecast`](fn@forecast) |
 //! | previews of pauses | [`pauses`], [`preview_pause`], [`preview_unpause`] |
-//! | changes of pauses | [`apply_pause`], [`apply_unpause`] |
 //! | previews of changes | [`preview`], [`preview_resume`], [`preview_forget`] |
 //! | causes of failures | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
 //! | operations | [`list_operations`], [`show_operation`], [`carry_out`] |
-//! | lag of consumers | [`consumer`], [`consumers`](fn@consumers) |
+//! | lag of consumers | [`consumers`](fn@consumers) |
 //! | consistency of the set-up | [`doctor`] |
 //! | rights of each component | [`rights`] |
 //! | dead letters of consumers | [`group_letters`], [`read_letters`], [`show_letter`] |
 //! | changes of dead letters | [`LetterPreview`], [`carry_out_letters`] |
 //!
-//! Invariant: only [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`],
-//! [`apply_unpause`], [`carry_out_letters`] and [`carry_out_by_key`] change an outbox, an inbox
-//! or a stream. No value contains an unmasked payload or a server address.
+//! Invariant: only [`carry_out`], [`carry_out_letters`] and [`carry_out_by_key`] change an outbox
+//! or an inbox. No value contains an unmasked payload or a server address.
 //!
 //! Results are not snapshots: relays continue to work between the reads.
 //!
@@ -34,7 +32,6 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-mod apply;
 mod audit;
 mod change;
 mod consumers;
@@ -49,6 +46,7 @@ mod messages;
 mod next;
 mod of_aggregate;
 mod pause;
+mod plan;
 pub mod prove;
 mod recheck;
 mod relay_causes;
@@ -67,39 +65,32 @@ pub mod web;
 mod why;
 pub mod words;
 
-pub use apply::{Applied, apply_forget, apply_resume, carry_out};
 pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
-pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
-pub use consumers::{
-    CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumer, consumers, consumers_on_stream,
-};
+pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, carry_out, preview, preview_rest};
+pub use consumers::{CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumers, consumers_on_stream};
 pub use failing::{Failing, failing};
-pub use forecast::{
-    ConsumerSeen, Forecast, ListedConsumer, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast,
-};
+pub use forecast::{ConsumerSeen, Forecast, ListedConsumer, Outlook, Prospect, Seen, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use holes::Hole;
 pub use letters::{
     GroupFingerprint, GroupFingerprintError, LetterCause, LetterChange, LetterDetail, LetterGroup,
-    LetterPreview, LetterRow, LettersChanged, carry_out_by_key, carry_out_letters, group_letters,
-    letter_causes, read_letters, show_letter,
+    LetterPreview, LetterRow, carry_out_by_key, carry_out_letters, group_letters, letter_causes,
+    read_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};
-pub use pause::{
-    PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pause_scope, pauses,
-    preview_pause, preview_unpause, unpause_operation,
-};
+pub use pause::{PauseRow, pause_scope, pauses, preview_pause, preview_unpause, publishing_of};
+pub use plan::Plan;
 pub use prove::{
     ConsumerBooks, ConsumerFloor, FACTS_MAX, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, ProofError,
     ProofRequest, RowsKept, StreamBooks, Verdict, prove,
 };
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{RelayRow, relays};
-pub use resume::{ResumePreview, preview_resume};
+pub use resume::preview_resume;
 pub use status::{BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, RelayCounts, Status, status};
 pub use stream_view::{InboxView, NoStream, Refuses, StreamView, look_ahead};
 pub use table::{Column, Columns};

@@ -9,8 +9,6 @@ use serde::{Serialize, Serializer};
 
 use crate::words::quoted;
 
-const OUTBOX: &str = "outbox";
-
 /// Literal words, then arguments that are quoted when printed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command {
@@ -63,34 +61,7 @@ impl Command {
     /// Words after `outbox`; `None` for other programs.
     pub fn words_of_outbox(&self) -> Option<impl Iterator<Item = &str>> {
         let mut words = self.literal.split(' ');
-        (words.next() == Some(OUTBOX)).then_some(words)
-    }
-
-    /// The command line in a program that mounts the commands: `outbox why order/4711` becomes
-    /// `shop outbox why order/4711`. Commands of other programs stay unchanged.
-    ///
-    /// ```
-    /// let command = outbox_admin::Command::from("outbox why").arg("order/4711");
-    /// assert_eq!(command.called_as("shop outbox"), "shop outbox why order/4711");
-    /// ```
-    #[must_use]
-    pub fn called_as(&self, program: &str) -> String {
-        let words: Vec<&str> = match self.words_of_outbox() {
-            Some(words) => std::iter::once(program).chain(words).collect(),
-            None => vec![&self.literal],
-        };
-        let mut line = words.join(" ");
-        for (option, value) in &self.arguments {
-            for word in option
-                .iter()
-                .map(|name| (*name).to_owned())
-                .chain([quoted(value)])
-            {
-                line.push(' ');
-                line.push_str(&word);
-            }
-        }
-        line
+        (words.next() == Some("outbox")).then_some(words)
     }
 }
 
@@ -102,7 +73,14 @@ impl From<&'static str> for Command {
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.called_as(OUTBOX))
+        f.write_str(&self.literal)?;
+        for (option, value) in &self.arguments {
+            if let Some(option) = option {
+                write!(f, " {option}")?;
+            }
+            write!(f, " {}", quoted(value))?;
+        }
+        Ok(())
     }
 }
 
@@ -114,13 +92,13 @@ impl Serialize for Command {
 
 impl PartialEq<&str> for Command {
     fn eq(&self, line: &&str) -> bool {
-        self.called_as(OUTBOX) == *line
+        self.to_string() == *line
     }
 }
 
 impl PartialEq<String> for Command {
     fn eq(&self, line: &String) -> bool {
-        self.called_as(OUTBOX) == *line
+        self.to_string() == *line
     }
 }
 

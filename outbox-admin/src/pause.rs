@@ -5,14 +5,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::{
-    Intent, MessageStatus, Operation, OperationId, OperationKind, OperationScope, OutboxAudit, OutboxReader,
-    Pause, PauseRequest, Selection, StoreError,
-};
+use outbox_core::{MessageStatus, OutboxReader, Pause, Selection, StoreError};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::next::Command;
+use crate::plan::Plan;
 use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, utc};
@@ -94,24 +92,6 @@ pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> Command {
     }
 }
 
-/// Preview of a pause or its end.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct PausePreview {
-    /// `pause` or `resume`.
-    pub change: &'static str,
-    /// Aggregate type; `None`: all messages.
-    pub aggregate_type: Option<String>,
-    /// Unpublished messages in the scope.
-    pub unpublished: u64,
-    /// Whether complete: counting stops at 10,000 messages of a type, or 100,000.
-    pub is_complete: bool,
-    /// Active pause of this scope.
-    pub present: Option<PauseRow>,
-    /// Effects, one sentence each.
-    pub effects: Vec<String>,
-}
-
 /// Active pauses, the general one first.
 ///
 /// # Errors
@@ -135,25 +115,24 @@ pub async fn preview_pause(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,
     lasts: Option<Duration>,
-) -> Result<PausePreview, StoreError> {
-    let mut preview = preview(store, "pause", aggregate_type).await?;
-    let messages = counted(preview.unpublished, "message waits", "messages wait");
-    let bound = if preview.is_complete { "" } else { "at least " };
+) -> Result<Plan, StoreError> {
+    let (present, unpublished, bound) = read(store, aggregate_type).await?;
+    let messages = counted(unpublished, "message waits", "messages wait");
+    let end = unpause_command(aggregate_type);
     let mut effects = vec![
         format!("{bound}{messages} now, and what is recorded from then on"),
         "each relay knows of it after a third of its `lease_ttl` (5 s by default); what it has sent before is finished"
             .to_owned(),
         "order is kept, no attempt is used, and nothing becomes a dead letter".to_owned(),
         match lasts {
-            Some(lasts) => format!("it ends by itself after {} s, or with `{}`", lasts.as_secs(), unpause_command(aggregate_type)),
-            None => format!("it lasts until `{}`", unpause_command(aggregate_type)),
+            Some(lasts) => format!("it ends by itself after {} s, or with `{end}`", lasts.as_secs()),
+            None => format!("it lasts until `{end}`"),
         },
     ];
-    if preview.present.is_some() {
+    if present.is_some() {
         effects.push("it replaces the pause that stands".to_owned());
     }
-    preview.effects = effects;
-    Ok(preview)
+    Ok(Plan::new("pause", publishing_of(aggregate_type), effects))
 }
 
 /// Previews the end of a pause.
@@ -164,36 +143,40 @@ pub async fn preview_pause(
 pub async fn preview_unpause(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,
-) -> Result<PausePreview, StoreError> {
-    let mut preview = preview(store, "resume", aggregate_type).await?;
-    if preview.present.is_none() {
-        preview.effects = vec![format!(
-            "nothing: publishing of {} is not paused",
-            pause_scope(aggregate_type)
-        )];
-        return Ok(preview);
+) -> Result<Plan, StoreError> {
+    let (present, unpublished, bound) = read(store, aggregate_type).await?;
+    let subject = publishing_of(aggregate_type);
+    if present.is_none() {
+        let why = format!("{subject} is not paused");
+        return Ok(Plan::nothing("resume", subject, why));
     }
-    let messages = counted(preview.unpublished, "message is", "messages are");
-    let bound = if preview.is_complete { "" } else { "at least " };
-    preview.effects = vec![format!(
+    let messages = counted(unpublished, "message is", "messages are");
+    let mut effects = vec![format!(
         "{bound}{messages} published again, in order, from each relay's next renewal of its leases on"
     )];
     let is_other = |pause: &&PauseRow| pause.aggregate_type.is_some() != aggregate_type.is_some();
     if let Some(other) = pauses(store).await?.iter().find(is_other) {
-        preview.effects.push(format!(
+        effects.push(format!(
             "{} stay paused, until `{}`",
             other.scope(),
             other.unpause()
         ));
     }
-    Ok(preview)
+    Ok(Plan::new("resume", subject, effects))
 }
 
-async fn preview(
+/// What a pause holds, in words.
+#[must_use]
+pub fn publishing_of(aggregate_type: Option<&str>) -> String {
+    format!("publishing of {}", pause_scope(aggregate_type))
+}
+
+/// The pause of this scope, the unpublished messages in the scope, and `at least ` if the count
+/// stopped.
+async fn read(
     store: &impl OutboxReader,
-    change: &'static str,
     aggregate_type: Option<&str>,
-) -> Result<PausePreview, StoreError> {
+) -> Result<(Option<PauseRow>, u64, &'static str), StoreError> {
     let present = pauses(store).await?;
     let present = present
         .into_iter()
@@ -205,14 +188,12 @@ async fn preview(
         ),
         Some(aggregate_type) => (of_type(store, aggregate_type).await?, COUNTED_MAX.into()),
     };
-    Ok(PausePreview {
-        change,
-        aggregate_type: aggregate_type.map(str::to_owned),
-        unpublished: unpublished.min(bound),
-        is_complete: unpublished < bound,
+    let is_complete = unpublished < bound;
+    Ok((
         present,
-        effects: Vec::new(),
-    })
+        unpublished.min(bound),
+        if is_complete { "" } else { "at least " },
+    ))
 }
 
 async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64, StoreError> {
@@ -223,82 +204,6 @@ async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64,
         count += store.list(&selection, limit).await?.len() as u64;
     }
     Ok(count)
-}
-
-/// Result of a pause or its end.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct PauseChanged {
-    /// `pause` or `resume`.
-    pub change: &'static str,
-    /// Aggregate type; `None`: all messages.
-    pub aggregate_type: Option<String>,
-    /// Whether a pause changed. A repeated operation changes nothing.
-    pub changed: bool,
-    /// The operation; `None` if nothing changed.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub operation: Option<OperationId>,
-}
-
-/// A new operation for [`apply_pause`], on a type or on everything.
-#[must_use]
-pub fn pause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
-    Operation::new(
-        OperationKind::Pause,
-        OperationScope::names(aggregate_type),
-        intent,
-    )
-}
-
-/// A new operation for [`apply_unpause`].
-#[must_use]
-pub fn unpause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
-    Operation::new(
-        OperationKind::Unpause,
-        OperationScope::names(aggregate_type),
-        intent,
-    )
-}
-
-/// Begins or replaces a pause and records the operation, in one transaction. Safe to repeat with
-/// the same operation.
-///
-/// # Errors
-///
-/// [`StoreError`]. The outcome is unknown: repeat with the same operation.
-pub async fn apply_pause(
-    store: &impl OutboxAudit,
-    request: &PauseRequest,
-    operation: &Operation,
-) -> Result<PauseChanged, StoreError> {
-    let changed = store.pause_as(request, operation).await?;
-    Ok(PauseChanged {
-        change: "pause",
-        aggregate_type: request.aggregate_type.clone(),
-        changed,
-        operation: changed.then_some(operation.id),
-    })
-}
-
-/// Ends a pause and records the operation in one transaction, then releases held messages. After
-/// a crash in between, relays release them. Safe to repeat.
-///
-/// # Errors
-///
-/// [`StoreError`]. The outcome is unknown: repeat with the same operation.
-pub async fn apply_unpause(
-    store: &impl OutboxAudit,
-    aggregate_type: Option<&str>,
-    operation: &Operation,
-) -> Result<PauseChanged, StoreError> {
-    let changed = store.unpause_as(aggregate_type, operation).await?;
-    while store.finish_pauses().await? {}
-    Ok(PauseChanged {
-        change: "resume",
-        aggregate_type: aggregate_type.map(str::to_owned),
-        changed,
-        operation: changed.then_some(operation.id),
-    })
 }
 
 impl Columns for PauseRow {
@@ -313,7 +218,7 @@ impl Columns for PauseRow {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::OutboxStore as _;
+    use outbox_core::PauseRequest;
     use outbox_testing::{MemoryStore, Operator as _};
 
     use super::*;
@@ -321,57 +226,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_preview_names_the_other_pause_that_goes_on() {
         let store = MemoryStore::new();
-        let request = |aggregate_type: Option<&str>| PauseRequest {
-            aggregate_type: aggregate_type.map(str::to_owned),
-            reason: "overrun".to_owned(),
-            by: "alice".to_owned(),
-            lasts: None,
-        };
         let nothing = preview_unpause(&store, Some("order")).await.expect("preview");
-        assert!(nothing.effects[0].starts_with("nothing: "), "{nothing:?}");
+        assert!(!nothing.is_possible, "{nothing:?}");
         for aggregate_type in [None, Some("order")] {
-            let operation = pause_operation(aggregate_type, Intent::of("alice"));
-            for changed in [true, false] {
-                let done = apply_pause(&store, &request(aggregate_type), &operation).await;
-                let done = done.expect("paused");
-                assert_eq!(
-                    (done.changed, done.operation),
-                    (changed, changed.then_some(operation.id))
-                );
-            }
+            let request = PauseRequest {
+                aggregate_type: aggregate_type.map(str::to_owned),
+                reason: "overrun".to_owned(),
+                by: "alice".to_owned(),
+                lasts: None,
+            };
+            store.pause(&request).await.expect("paused");
         }
-        let preview = preview_unpause(&store, Some("order")).await.expect("preview");
+        let plan = preview_unpause(&store, Some("order")).await.expect("preview");
         assert!(
-            preview.effects[1].contains("all messages stay paused, until `outbox resume`"),
-            "{preview:?}"
-        );
-        assert_eq!(
-            store.pauses().await.expect("pauses").len(),
-            2,
-            "a preview changes nothing"
+            plan.effects[1].contains("all messages stay paused, until `outbox resume`"),
+            "{plan:?}"
         );
         let again = preview_pause(&store, None, None).await.expect("preview");
-        assert!(
-            again.effects.iter().any(|effect| effect.contains("replaces")),
-            "{again:?}"
-        );
-        for changed in [true, false] {
-            let operation = unpause_operation(None, Intent::of("alice").because("INC-1"));
-            let done = apply_unpause(&store, None, &operation).await.expect("ended");
-            assert_eq!(done.changed, changed);
-            let written = store.operation(operation.id).await.expect("operation");
-            let reason = written.map(|written| written.intent.reason);
-            assert_eq!(reason, changed.then(|| Some("INC-1".to_owned())));
-        }
-        assert_eq!(pauses(&store).await.expect("pauses").len(), 1);
-        let covers = |row: &PauseRow, name| row.covers(name);
+        assert!(again.effects[4].contains("replaces"), "{again:?}");
+        store.unpause(None).await.expect("ended");
         let rows = pauses(&store).await.expect("pauses");
-        assert!(covers(&rows[0], "order") && !covers(&rows[0], "Order"));
-        store.unpause(Some("order")).await.expect("ended");
-        assert_eq!(
-            pauses(&store).await.expect("pauses"),
-            [],
-            "one that has ended does not stand"
-        );
+        assert!(rows.len() == 1 && rows[0].covers("order") && !rows[0].covers("Order"));
     }
 }

@@ -2,65 +2,48 @@
 //!
 //! Relays report this late, and cannot tell a full stream from a throttling one.
 
-use std::cmp::Reverse;
-
 use outbox_core::store::BACKLOG_COUNT_MAX;
 
-use crate::forecast::StreamUse;
-use crate::next::Command;
+use crate::doctor::StreamFacts;
 use crate::status::Status;
 use crate::verdict::{Reason, State};
-use crate::words::{counted, quoted};
+use crate::words::counted;
 
 impl Status {
     /// Adds a full stream, before reasons of its state. Stuck if it rejects unpublished messages,
     /// else degraded.
-    pub fn see_stream(&mut self, stream: &StreamUse) {
+    pub fn see_stream(&mut self, stream: &StreamFacts) {
         let Some(reason) = reason(stream, self.backlog.pending) else {
             return;
         };
-        self.state = self.state.max(reason.state);
-        self.reasons.insert(0, reason);
-        self.reasons.sort_by_key(|reason| Reverse(reason.state));
+        self.add_cause(reason.state, reason.what, reason.next);
     }
 }
 
-fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
+pub(crate) fn reason(stream: &StreamFacts, pending: u64) -> Option<Reason> {
     let (holds, flag) = stream.reached()?;
-    let edit = |flags: &str| match stream.name.as_str() {
-        "" => Command::from("outbox doctor"),
-        name => Command::new(format!("nats stream edit {} {flags}", quoted(name))),
-    };
-    let (state, what, next) = match (stream.drops_oldest, pending) {
-        (true, _) => (
-            State::Degraded,
-            format!(
-                "the stream is full ({holds}) and has discard policy old: it drops its oldest messages, read or not"
-            ),
-            edit(&format!("{flag} --discard=new")),
-        ),
-        (false, 0) => (
-            State::Degraded,
-            format!("the stream is full ({holds}): it refuses what does not fit"),
-            edit(&flag),
-        ),
-        (false, pending) => {
+    if stream.drops_oldest {
+        let what = format!(
+            "the stream is full ({holds}) and has discard policy old: it drops its oldest messages, read or not"
+        );
+        let next = stream.edit(&format!("{flag} --discard=new"));
+        return Some(Reason::new(State::Degraded, what, next));
+    }
+    let mut what = format!("the stream is full ({holds}): it refuses what does not fit");
+    let state = match pending {
+        0 => State::Degraded,
+        _ => {
             let at_least = if pending < BACKLOG_COUNT_MAX {
                 ""
             } else {
                 "at least "
             };
             let waiting = counted(pending, "message is", "messages are");
-            (
-                State::Stuck,
-                format!(
-                    "the stream is full ({holds}): it refuses what does not fit, and {at_least}{waiting} not published"
-                ),
-                edit(&flag),
-            )
+            what = format!("{what}, and {at_least}{waiting} not published");
+            State::Stuck
         }
     };
-    Some(Reason::new(state, what, next))
+    Some(Reason::new(state, what, stream.edit(&flag)))
 }
 
 #[cfg(test)]
@@ -70,19 +53,19 @@ mod tests {
     use super::*;
     use crate::{BrokerCheck, status};
 
-    fn full() -> StreamUse {
-        StreamUse {
+    fn full() -> StreamFacts {
+        StreamFacts {
             name: "EVENTS".to_owned(),
             messages: 5,
             bytes: 500,
             max_messages: Some(5),
-            ..StreamUse::default()
+            ..StreamFacts::default()
         }
     }
 
     #[test]
     fn a_full_stream_is_stuck_only_if_it_refuses_what_waits() {
-        let check = |stream: StreamUse, pending, state, words: &str, next: &str| {
+        let check = |stream: StreamFacts, pending, state, words: &str, next: &str| {
             let reason = reason(&stream, pending).expect("it is full");
             assert_eq!(
                 (reason.state, reason.next.line().as_str()),
@@ -94,35 +77,30 @@ mod tests {
         let edit = "nats stream edit EVENTS --max-msgs=10";
         check(full(), 0, State::Degraded, "(5 of 5 messages)", edit);
         check(full(), 1, State::Stuck, "1 message is not published", edit);
-        let drops = StreamUse {
+        let drops = StreamFacts {
             drops_oldest: true,
             ..full()
         };
         let next = "nats stream edit EVENTS --max-msgs=10 --discard=new";
         check(drops, 1, State::Degraded, "drops its oldest messages", next);
-        let of_bytes = StreamUse {
+        let of_bytes = StreamFacts {
             max_messages: None,
             max_bytes: Some(550),
             ..full()
         };
         let next = "nats stream edit EVENTS --max-bytes=1100";
         check(of_bytes, 2, State::Stuck, "(500 of 550 bytes)", next);
-        let unnamed = StreamUse {
-            name: String::new(),
-            ..full()
-        };
-        check(unnamed, 1, State::Stuck, "5 of 5", "outbox doctor");
     }
 
     #[test]
     fn a_stream_with_room_is_no_reason() {
-        let room = StreamUse {
+        let room = StreamFacts {
             max_messages: Some(6),
             max_bytes: Some(601),
             ..full()
         };
         assert_eq!(reason(&room, 1), None);
-        let unbounded = StreamUse {
+        let unbounded = StreamFacts {
             max_messages: None,
             ..full()
         };

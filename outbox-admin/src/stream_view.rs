@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_core::{EventId, Message, OutboxReader, describe};
 
-use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept, StreamUse};
+use crate::doctor::StreamFacts;
+use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept};
 
 /// Inbox rows for some events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,7 +55,7 @@ pub trait StreamView: Send + Sync + 'static {
     }
 
     /// Use of the stream, read every two seconds for open pages; `None` if unknown.
-    async fn filled(&self) -> Result<Option<StreamUse>, String> {
+    async fn filled(&self) -> Result<Option<StreamFacts>, String> {
         Ok(None)
     }
 

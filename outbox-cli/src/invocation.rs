@@ -1,5 +1,4 @@
-//! How this process was called. Suggested commands get the same program name and outbox options,
-//! ready to copy.
+//! How this process was called. Suggested commands get the same outbox options, ready to copy.
 //!
 //! Invariant: only options from the command line are added, and only to commands that accept
 //! them.
@@ -15,23 +14,11 @@ type Given = (&'static str, String);
 /// Set once: later calls for further outboxes are ignored.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-static NAME: OnceLock<String> = OnceLock::new();
-
 /// Without this, commands stay unchanged.
 static COMMANDS: OnceLock<Arguments> = OnceLock::new();
 
-/// Sets the program name in suggested commands, such as `shop outbox`. Only the first call
-/// counts. Default: `outbox`.
-pub fn called_as(name: impl Into<String>) {
-    NAME.get_or_init(|| name.into());
-}
-
 pub(crate) fn know(commands: impl FnOnce() -> Arguments) {
     COMMANDS.get_or_init(commands);
-}
-
-pub(crate) fn name() -> &'static str {
-    NAME.get().map_or("outbox", String::as_str)
 }
 
 pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
@@ -43,11 +30,11 @@ pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     GIVEN.get_or_init(|| given.collect());
 }
 
-/// The command ready to copy, with program name and outbox options.
+/// The command ready to copy, with the outbox options.
 pub(crate) fn command(command: &Command) -> String {
     let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
     match COMMANDS.get() {
-        Some(commands) => completed(command, given, commands).called_as(name()),
+        Some(commands) => completed(command, given, commands).to_string(),
         None => command.to_string(),
     }
 }
@@ -106,24 +93,24 @@ mod tests {
         for (command, expected) in [
             (
                 Command::from("outbox why").arg("order/a: outbox status"),
-                "shop outbox why 'order/a: outbox status' --config 'my shop.toml' --outbox shop",
+                "outbox why 'order/a: outbox status' --config 'my shop.toml' --outbox shop",
             ),
             (
                 "outbox relay run".into(),
-                "shop outbox relay run --config 'my shop.toml'",
+                "outbox relay run --config 'my shop.toml'",
             ),
             (
                 Command::from("outbox log drop --yes").option("--outbox", "other"),
-                "shop outbox log drop --yes --outbox other --config 'my shop.toml'",
+                "outbox log drop --yes --outbox other --config 'my shop.toml'",
             ),
             (
                 Command::from("outbox print grants").option("--user", "relay"),
-                "shop outbox print grants --user relay",
+                "outbox print grants --user relay",
             ),
             ("nats stream info status".into(), "nats stream info status"),
         ] {
             let completed = completed(&command, &given, &commands());
-            assert_eq!(completed.called_as("shop outbox"), expected);
+            assert_eq!(completed.to_string(), expected);
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::full::{full, reached};
 use super::rules::span;
 use super::stream::{StreamFacts, Wanted};
 use super::{Check, Diagnosis};
 use crate::consumers::{ConsumerRow, ConsumerTrouble};
 use crate::next::{Command, Next};
+use crate::stream_full;
 use crate::verdict::{Reason, State};
-use crate::words::quoted;
 
 /// Covers a usual outage plus a relay crash.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
@@ -23,8 +22,6 @@ const MESSAGE_BYTES: usize = 1024 * 1024;
 pub struct ConsumerFacts {
     /// Consumer name.
     pub name: String,
-    /// Settings an inbox would change or reject, as (seen, needed).
-    pub unfit: Vec<(String, String)>,
     /// State; `None` if not examined.
     pub row: Option<ConsumerRow>,
     /// Reason of a pause.
@@ -40,19 +37,32 @@ pub const MAX_BYTES: u64 = 10_000_000_000;
 #[must_use]
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = full(stream).into_iter().collect();
-    found.extend(times(stream, wanted));
-    found.extend(bounds(stream));
-    found.extend(keeping(stream));
-    found
-}
-
-fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
         if is_wrong {
             found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
         }
     };
+    times(stream, wanted, &mut check);
+    bounds(stream, &mut check);
+    keeping(stream, &mut check);
+    found
+}
+
+fn full(stream: &StreamFacts) -> Option<Diagnosis> {
+    let full = stream_full::reason(stream, 0)?;
+    let (check, state) = match stream.drops_oldest {
+        true => (Check::Discard, State::Degraded),
+        false => (Check::Stream, State::Stuck),
+    };
+    let needed = "room for what consumers have not read, and discard policy new: a full stream refuses, and messages wait in the outbox";
+    let next = Next {
+        advice: Some("if the disk has room for it; or set a shorter `max_age`".to_owned()),
+        ..full.next
+    };
+    Some(Diagnosis::new(check, state, ("", full.what), needed, next))
+}
+
+fn times(stream: &StreamFacts, wanted: &Wanted, check: &mut impl FnMut(bool, Check, String, String, Next)) {
     check(
         stream.duplicate_window < WINDOW_NEEDED,
         Check::DuplicateWindow,
@@ -79,20 +89,13 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
             None => stream.edit("--max-age=0").into(),
         },
     );
-    found
 }
 
-fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
-    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
-        if is_wrong {
-            found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
-        }
-    };
+fn bounds(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, String, Next)) {
     let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
     // `full` reports a stream that already drops messages.
     check(
-        is_limited && stream.drops_oldest && reached(stream).is_none(),
+        is_limited && stream.drops_oldest && stream.reached().is_none(),
         Check::Discard,
         "discard policy old: a full stream drops what nobody has read".to_owned(),
         "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
@@ -128,16 +131,9 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
             "and raise max_payload of the server, if that is the smaller limit",
         ),
     );
-    found
 }
 
-fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
-    let mut found = Vec::new();
-    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
-        if is_wrong {
-            found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
-        }
-    };
+fn keeping(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, String, Next)) {
     check(
         !stream.keeps_what_was_read,
         Check::StreamRetention,
@@ -166,7 +162,6 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
         "2.9 or newer".to_owned(),
         Next::advice("upgrade the server"),
     );
-    found
 }
 
 /// Findings about a consumer.
@@ -176,19 +171,6 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
     let mut report = |check, state, seen: String, needed: String, next: Next| {
         found.push(Diagnosis::new(check, state, (name, seen), needed, next));
     };
-    for (seen, needed) in &consumer.unfit {
-        report(
-            Check::ConsumerSettings,
-            State::Degraded,
-            seen.clone(),
-            needed.clone(),
-            Next::advice(format!(
-                "start its service, whose inbox changes what it may; otherwise remove the consumer with `nats consumer rm {} {}`, and its inbox creates it again",
-                quoted(&stream.name),
-                quoted(name)
-            )),
-        );
-    }
     if let Some(reason) = &consumer.paused {
         report(
             Check::ConsumerPaused,
@@ -235,7 +217,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
                 span(max_age / 2)
             ),
             Next::and_advice(
-                Command::from("outbox consumers lag").arg(name),
+                "outbox consumers list",
                 format!(
                     "until it has caught up, raise `max_age` of stream {}",
                     stream.name

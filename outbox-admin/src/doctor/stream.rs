@@ -1,4 +1,4 @@
-//! Input of the doctor rules for streams.
+//! Settings and use of a stream.
 
 use std::time::Duration;
 
@@ -8,6 +8,12 @@ use crate::words::quoted;
 /// Advice for removing a limit per subject. The server rejects one setting alone.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
+
+/// The `nats stream edit` flag for a doubled limit: `doubled("max-msgs", 5)` is `--max-msgs=10`.
+#[must_use]
+pub fn doubled(option: &str, most: u64) -> String {
+    format!("--{option}={}", most.saturating_mul(2))
+}
 
 /// Settings of the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +62,25 @@ pub struct StreamFacts {
 }
 
 impl StreamFacts {
-    pub(super) fn edit(&self, flags: &str) -> Command {
+    /// The reached limit and the flag that doubles it.
+    pub(crate) fn reached(&self) -> Option<(String, String)> {
+        let Self { messages, bytes, .. } = *self;
+        if let Some(most) = self.max_messages.filter(|most| messages >= *most) {
+            return Some((
+                format!("{messages} of {most} messages"),
+                doubled("max-msgs", most),
+            ));
+        }
+        // Full if a message of average size does not fit.
+        let is_full = |most: &u64| {
+            let room = most.saturating_sub(bytes);
+            bytes.checked_div(messages).is_some_and(|size| room < size)
+        };
+        let most = self.max_bytes.filter(is_full)?;
+        Some((format!("{bytes} of {most} bytes"), doubled("max-bytes", most)))
+    }
+
+    pub(crate) fn edit(&self, flags: &str) -> Command {
         Command::new(format!("nats stream edit {} {flags}", quoted(&self.name)))
     }
 

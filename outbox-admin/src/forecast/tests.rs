@@ -11,23 +11,12 @@ fn backlog(pending: u64) -> Seen {
     }
 }
 
-fn stream() -> Seen {
-    Seen {
-        stream: Some(StreamUse {
-            max_age: Some(Duration::from_secs(3600)),
-            ..StreamUse::default()
-        }),
-        ..Seen::default()
-    }
-}
-
-fn consumer(left: u64, floor: u64, oldest: Option<u64>) -> Seen {
-    let mut seen = stream();
+fn consumer(left: u64, floor: u64) -> Seen {
+    let mut seen = Seen::default();
     seen.consumers.push(ConsumerSeen {
         consumer: "billing".to_owned(),
         left,
         floor,
-        oldest: oldest.map(Duration::from_secs),
     });
     seen
 }
@@ -90,83 +79,21 @@ fn a_backlog_beyond_the_count_has_a_rate_and_an_end() {
 fn a_consumer_catches_up_or_never_does() {
     let ends = "100 messages are left, 10.0 fewer each second; it catches up in 10 s";
     check(
-        &consumer(200, 1, None),
-        &consumer(100, 101, None),
+        &consumer(200, 1),
+        &consumer(100, 101),
         &[(Outlook::Ends, Some(10), ends)],
     );
     let never =
         "200 messages are left; it passes 5.0 stream sequences each second and never catches up at this rate";
     check(
-        &consumer(100, 1, None),
-        &consumer(200, 51, None),
+        &consumer(100, 1),
+        &consumer(200, 51),
         &[(Outlook::Never, None, never)],
     );
     let none = "1 message is left, and it handles none";
-    check(
-        &consumer(1, 1, None),
-        &consumer(1, 1, None),
-        &[(Outlook::Never, None, none)],
-    );
+    check(&consumer(1, 1), &consumer(1, 1), &[(Outlook::Never, None, none)]);
     let done = "it has handled everything";
-    check(
-        &consumer(1, 1, None),
-        &consumer(0, 2, None),
-        &[(Outlook::Done, None, done)],
-    );
-}
-
-#[test]
-fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
-    let expires = "its oldest message is deleted by the stream in 10 min";
-    let ends = "100 messages are left, 10.0 fewer each second; it catches up in 10 s";
-    check(
-        &consumer(200, 1, Some(2990)),
-        &consumer(100, 101, Some(3000)),
-        &[
-            (Outlook::Runs, Some(600), expires),
-            (Outlook::Ends, Some(10), ends),
-        ],
-    );
-}
-
-/// A stream limited to 1,000 messages, with its consumer.
-fn full(drops_oldest: bool, last_sequence: u64, left: u64, oldest: u64) -> Seen {
-    let mut seen = consumer(left, last_sequence - left, Some(oldest));
-    let stream = seen.stream.as_mut().unwrap();
-    (stream.max_age, stream.drops_oldest) = (None, drops_oldest);
-    (stream.messages, stream.max_messages) = (1_000, Some(1_000));
-    stream.last_sequence = last_sequence;
-    seen
-}
-
-#[test]
-fn what_a_full_stream_drops_unread_is_told_with_its_time() {
-    let drops =
-        "the stream is full and drops its oldest messages: that of this consumer in 60 s, read or not";
-    let never = "400 messages are left; it passes 10.0 stream sequences each second and never catches up at this rate";
-    // The stream drops 10 messages per second, so it keeps each message for 100 seconds.
-    check(
-        &full(true, 5_000, 400, 40),
-        &full(true, 5_100, 400, 40),
-        &[(Outlook::Runs, Some(60), drops), (Outlook::Never, None, never)],
-    );
-    // The consumer catches up first.
-    let ends = "100 messages are left, 30.0 fewer each second; it catches up in 3 s";
-    check(
-        &full(true, 5_000, 400, 40),
-        &full(true, 5_100, 100, 10),
-        &[(Outlook::Ends, Some(3), ends)],
-    );
-    let none = "400 messages are left, and it handles none";
-    let seen = full(false, 5_000, 400, 40);
-    check(&seen, &seen, &[(Outlook::Never, None, none)]);
-}
-
-#[test]
-fn a_stream_is_full_of_bytes_if_the_next_message_has_no_room() {
-    assert!(full::is_full_of_bytes(9_600, 10_000, 16));
-    assert!(!full::is_full_of_bytes(9_300, 10_000, 16));
-    assert!(!full::is_full_of_bytes(0, 1_000, 0));
+    check(&consumer(1, 1), &consumer(0, 2), &[(Outlook::Done, None, done)]);
 }
 
 #[test]
@@ -176,5 +103,5 @@ fn one_look_or_an_unknown_consumer_tells_nothing() {
             .prospects
             .is_empty()
     );
-    check(&stream(), &consumer(1, 1, None), &[]);
+    check(&Seen::default(), &consumer(1, 1), &[]);
 }

@@ -111,7 +111,7 @@ fn judge(
             Holds::Unknown,
             Obstacle::ConsumerIdle,
             format!("one look saw no process of consumer {name} that asks for messages"),
-            Some(Command::from("outbox consumers lag").arg(&name)),
+            Some("outbox consumers list".into()),
         ),
         Ok(Some(_)) => (
             Holds::Unknown,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a preview only reads.
 
-use outbox_core::{Intent, Operation, OperationId, OperationKind, OperationScope};
+use outbox_core::{Intent, Operation, OperationKind, OperationScope};
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use sea_orm::DbErr;
 use serde::Serialize;
@@ -126,19 +126,6 @@ impl LetterChange {
     }
 }
 
-/// Result of a change.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct LettersChanged {
-    /// The change.
-    pub change: LetterChange,
-    /// Number of dead letters changed.
-    pub dead_letters: u64,
-    /// The operation; `None` if nothing changed.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub operation: Option<OperationId>,
-}
-
 /// Applies a change, at most 1,000 dead letters per transaction, with the operation.
 ///
 /// # Errors
@@ -150,18 +137,13 @@ pub async fn carry_out_letters(
     change: LetterChange,
     selection: &DeadLetterSelection,
     operation: &Operation,
-) -> Result<LettersChanged, DbErr> {
+) -> Result<u64, DbErr> {
     let letters = letters.clone().written_down(operation);
-    let dead_letters = match change {
-        LetterChange::Retry => letters.retry(selection).await?,
-        LetterChange::CancelRetry => letters.cancel_retry(selection).await?,
-        LetterChange::Discard => letters.discard(selection).await?,
-    };
-    Ok(LettersChanged {
-        change,
-        dead_letters,
-        operation: (dead_letters > 0).then_some(operation.id),
-    })
+    match change {
+        LetterChange::Retry => letters.retry(selection).await,
+        LetterChange::CancelRetry => letters.cancel_retry(selection).await,
+        LetterChange::Discard => letters.discard(selection).await,
+    }
 }
 
 /// As [`carry_out_letters`], by key and without a limit.
@@ -174,17 +156,11 @@ pub async fn carry_out_by_key(
     change: LetterChange,
     keys: &[Uuid],
     operation: &Operation,
-) -> Result<LettersChanged, DbErr> {
-    let mut changed = LettersChanged {
-        change,
-        dead_letters: 0,
-        operation: None,
-    };
+) -> Result<u64, DbErr> {
+    let mut changed = 0;
     for keys in keys.chunks(SELECTED_MAX) {
         let selection = DeadLetterSelection::ids(keys.iter().copied());
-        let done = carry_out_letters(letters, change, &selection, operation).await?;
-        changed.dead_letters += done.dead_letters;
-        changed.operation = changed.operation.or(done.operation);
+        changed += carry_out_letters(letters, change, &selection, operation).await?;
     }
     Ok(changed)
 }

@@ -23,7 +23,7 @@ use crate::table::{Column, Columns};
 use crate::words::{any, utc};
 
 pub use causes::{LetterCause, letter_causes};
-pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, carry_out_letters};
+pub use change::{LetterChange, LetterPreview, carry_out_by_key, carry_out_letters};
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 

@@ -55,7 +55,6 @@ pub const FACTS_MAX: usize = 1 << 22;
 
 /// Input of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ProofRequest {
     /// Start of the span, inclusive.
     pub since: OffsetDateTime,
@@ -83,34 +82,6 @@ impl ProofRequest {
             stream: None,
             facts_max: FACTS_MAX,
         }
-    }
-
-    /// Sets the stream name.
-    #[must_use]
-    pub fn stream(mut self, name: impl Into<String>) -> Self {
-        self.stream = Some(name.into());
-        self
-    }
-
-    /// Sets the maximum number of facts.
-    #[must_use]
-    pub fn facts_max(mut self, facts_max: usize) -> Self {
-        self.facts_max = facts_max;
-        self
-    }
-
-    /// Sets the retention of rows.
-    #[must_use]
-    pub fn rows_kept(mut self, rows_kept: RowsKept) -> Self {
-        self.rows_kept = rows_kept;
-        self
-    }
-
-    /// Sets the findings listed per kind.
-    #[must_use]
-    pub fn shown(mut self, shown: usize) -> Self {
-        self.shown = shown;
-        self
     }
 }
 
@@ -142,7 +113,8 @@ impl RowsKept {
         Ok(all.fold(self, Self::shortest))
     }
 
-    fn of(retention: Retention, now: OffsetDateTime) -> Self {
+    /// The retention of a relay, at this time.
+    pub fn of(retention: Retention, now: OffsetDateTime) -> Self {
         match retention {
             Retention::Keep => Self::All,
             Retention::Delete => Self::Nothing,

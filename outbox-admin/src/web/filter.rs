@@ -1,6 +1,6 @@
 //! Parses the query of a message list.
 
-use outbox_core::{Aggregate, MessageStatus, PageFrom, Selection};
+use outbox_core::{Aggregate, PageFrom, Selection};
 use serde::Deserialize;
 
 use super::visit::Problem;
@@ -38,7 +38,7 @@ impl Filter {
         }
         let mut selection = Selection::all();
         if let Some(word) = given(&self.status) {
-            selection = selection.status(status(word)?);
+            selection = selection.status(input::status(word).map_err(Problem::Malformed)?);
         }
         if let Some(name) = given(&self.aggregate) {
             selection = match name.split_once('/') {
@@ -77,24 +77,10 @@ pub(super) fn aggregate(text: &str) -> Result<Aggregate, Problem> {
     input::aggregate(text).map_err(Problem::Malformed)
 }
 
-pub(super) const STATUSES: [MessageStatus; 5] = [
-    MessageStatus::Pending,
-    MessageStatus::Waiting,
-    MessageStatus::Published,
-    MessageStatus::Dead,
-    MessageStatus::Logged,
-];
-
-fn status(word: &str) -> Result<MessageStatus, Problem> {
-    let found = STATUSES.into_iter().find(|status| status.as_str() == word);
-    found.ok_or_else(|| {
-        let words = STATUSES.map(MessageStatus::as_str).join(", ");
-        Problem::Malformed(format!("there is no such status; it is one of {words}"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use outbox_core::MessageStatus;
+
     use super::*;
 
     fn filter(change: impl FnOnce(&mut Filter)) -> Filter {

@@ -16,7 +16,7 @@ const MENU: &[(&str, &str)] = &[
 ];
 
 pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
-    let name = &visit.site.name;
+    let name = &*visit.name;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -77,7 +77,7 @@ pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
 
 pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     let link = page_of(visit, command);
-    let called = command.called_as(&visit.site.program);
+    let called = command.to_string();
     html! {
         @match link {
             Some(link) => a.next href=(link) { code { (called) } },
@@ -94,19 +94,20 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
         .map(|(_, value)| value.as_str())
         .collect();
     Some(match (command.literal(), values.as_slice()) {
-        ("outbox status" | "outbox relay list" | "outbox relay list -o wide" | "outbox pause --list", []) => {
-            visit.link("/", &[])
-        }
+        (
+            "outbox status"
+            | "outbox relay list"
+            | "outbox consumers list"
+            | "outbox consumers list --forecast",
+            [],
+        ) => visit.link("/", &[]),
         ("outbox list --status dead", []) => visit.link("/messages", &[("status", "dead")]),
-        ("outbox consumers list" | "outbox consumers list --forecast", [])
-        | ("outbox consumers lag", [_]) => visit.link("/", &[]),
         ("outbox dead-letters list" | "outbox dead-letters groups", [name]) => {
             visit.link("/dead-letters", &[("consumer", name)])
         }
         ("outbox dead-letters list", [name, group]) => {
             visit.link("/dead-letters", &[("consumer", name), ("fingerprint", group)])
         }
-        ("outbox dead-letters show", [id]) => visit.link(&format!("/dead-letters/{id}"), &[]),
         ("outbox why" | "outbox show", [id]) if Uuid::parse_str(id).is_ok() => {
             visit.link(&format!("/messages/{id}"), &[])
         }
@@ -117,10 +118,6 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
 
 pub(super) fn not_seen(unseen: &str) -> Markup {
     html! { p.note { "Not seen: " (unseen) } }
-}
-
-pub(super) fn no_payload(visit: &Visit) -> Markup {
-    html! { @if !visit.access.sees_payloads() { p { "Payloads are not shown to you." } } }
 }
 
 pub(super) fn status(word: &str) -> Markup {
@@ -189,7 +186,6 @@ fn cell<T>(visit: &Visit, column: &Column<T>, value: &T) -> Markup {
     match (column.name, page) {
         (_, Some(page)) => html! { a href=(page) { (text) } },
         ("status" | "state" | "says", None) => status(&text),
-        ("payload", None) => html! { pre { (text) } },
         (_, None) => html! { (text) },
     }
 }

@@ -21,7 +21,7 @@
 //! - A request without an [`Access`] extension is rejected. Authentication is the application's
 //!   task.
 //! - Pages change nothing: they show the command for a change.
-//! - Payloads need permission, and their sensitive fields are masked.
+//! - Pages show no payloads.
 //! - Browsers load nothing from other sites and run no script from a message.
 //! - Open pages share their reads: database load is independent of the number of pages.
 
@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use outbox_core::{OutboxReader, SensitiveFields};
+use outbox_core::OutboxReader;
 use outbox_inbox::DeadLetters;
 
 pub use crate::stream_view::{InboxView, StreamView};
@@ -57,16 +57,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[must_use = "call `router`"]
 pub struct Dashboard<S>(App<S>);
 
-#[derive(Debug, Clone)]
-pub(crate) struct Site {
-    name: String,
-    /// Program name in commands.
-    program: String,
-    shown: SensitiveFields,
-}
-
 pub(crate) struct App<S> {
-    site: Arc<Site>,
+    name: Arc<str>,
     store: S,
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
@@ -77,30 +69,21 @@ pub(crate) struct App<S> {
 impl<S> fmt::Debug for Dashboard<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = formatter.debug_struct("Dashboard");
-        debug.field("site", &self.0.site).finish_non_exhaustive()
+        debug.field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 
 impl<S: OutboxReader> Dashboard<S> {
     /// A dashboard with a title. Use a read-only store.
-    pub fn new(name: impl Into<String>, store: S) -> Self {
-        let site = Site {
-            name: name.into(),
-            program: "outbox".to_owned(),
-            shown: SensitiveFields::linked(),
-        };
+    pub fn new(name: impl Into<Arc<str>>, store: S) -> Self {
         Self(App {
-            site: Arc::new(site),
+            name: name.into(),
             store,
             stream: Arc::new(NoStream),
             letters: None,
             sampler: Sampler::default(),
             timeout: TIMEOUT,
         })
-    }
-
-    fn site(&mut self) -> &mut Site {
-        Arc::make_mut(&mut self.0.site)
     }
 
     /// Adds stream positions and consumers.
@@ -112,18 +95,6 @@ impl<S: OutboxReader> Dashboard<S> {
     /// Adds the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
-        self
-    }
-
-    /// Sets events with visible, masked payloads. Default: all linked events.
-    pub fn with_shown(mut self, shown: SensitiveFields) -> Self {
-        self.site().shown = shown;
-        self
-    }
-
-    /// Sets the program name in commands. Default: `outbox`.
-    pub fn with_program(mut self, name: impl Into<String>) -> Self {
-        self.site().program = name.into();
         self
     }
 
@@ -142,7 +113,6 @@ impl<S: OutboxReader> Dashboard<S> {
             .route("/messages/{id}", get(messages::one::<S>))
             .route("/aggregate", get(aggregate::get::<S>))
             .route("/dead-letters", get(letters::list::<S>))
-            .route("/dead-letters/{id}", get(letters::one::<S>))
             .route("/assets/{name}", get(assets::get))
             .fallback(nothing)
             .with_state(Arc::new(self.0))

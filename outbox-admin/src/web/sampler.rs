@@ -13,10 +13,9 @@ use tokio::time::Instant;
 
 use super::App;
 use super::visit::Problem;
+use crate::doctor::StreamFacts;
 use crate::stream_view::answered;
-use crate::{
-    BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Reason, RelayRow, Seen, Status, StreamUse, forecast,
-};
+use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Reason, RelayRow, Seen, Status, forecast};
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
@@ -41,7 +40,7 @@ type Kept<T> = Mutex<Option<(Instant, T)>>;
 struct Look {
     broker: BrokerCheck,
     consumers: Result<Vec<ConsumerRow>, String>,
-    stream: Option<StreamUse>,
+    stream: Option<StreamFacts>,
     log: Result<Option<Reason>, String>,
     forecast: Forecast,
 }
@@ -50,7 +49,6 @@ impl Look {
     fn seen(&self) -> Seen {
         Seen {
             pending: None,
-            stream: self.stream.clone(),
             consumers: self
                 .consumers
                 .iter()

@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sea_orm::DbErr;
 
 use super::access::Access;
-use super::{App, Site, layout};
+use super::{App, layout};
 
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -23,7 +23,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':');
 
 pub(super) struct Visit {
-    pub(super) site: Arc<Site>,
+    pub(super) name: Arc<str>,
     pub(super) access: Access,
     /// Mount path without trailing slash.
     base: String,
@@ -145,7 +145,7 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
             base: mounted.to_owned(),
             path: inner.to_owned(),
             access,
-            site: app.site.clone(),
+            name: app.name.clone(),
         })
     }
 }

@@ -104,7 +104,7 @@ fn of_reader(
             let waits = paused(stored, reader, &what).or_else(|| idle(stored, reader, &what));
             return Judged::Amiss(waits.unwrap_or_else(|| {
                 let what = format!("{what}. It is tried again");
-                lags(Cause::ConsumerFailed, stored, reader, what)
+                lags(Cause::ConsumerFailed, stored, what)
             }));
         }
         Some((outcome, _)) => return Judged::Said(format!("consumer {consumer}: {outcome}")),
@@ -141,7 +141,7 @@ fn of_reader(
         .or_else(|| idle(stored, reader, &what));
     Judged::Amiss(waits.unwrap_or_else(|| {
         let what = format!("{what}. It has not come to it yet");
-        lags(Cause::ConsumerBehind, stored, reader, what)
+        lags(Cause::ConsumerBehind, stored, what)
     }))
 }
 
@@ -206,7 +206,7 @@ fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
         "{what}. It has {messages} unacknowledged and may have {max} (`max_ack_pending`). Each of these is at work, is tried again, or waits for an earlier event or for a \
          version that handles it; new ones are handed out when some are acknowledged"
     );
-    Some(lags(Cause::ConsumerFull, stored, reader, what))
+    Some(lags(Cause::ConsumerFull, stored, what))
 }
 
 /// A busy process does not pull continuously.
@@ -215,12 +215,17 @@ fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
         return None;
     }
     let what = format!("{what}. One look saw no process of the consumer that asks for messages");
-    Some(lags(Cause::ConsumerIdle, stored, reader, what))
+    Some(lags(Cause::ConsumerIdle, stored, what))
 }
 
-fn lags(cause: Cause, stored: &StoredMessage, reader: &Reader, what: String) -> Finding {
-    let next = Command::from("outbox consumers lag").arg(&reader.consumer);
-    finding(cause, State::Degraded, Some(stored), what, [next])
+fn lags(cause: Cause, stored: &StoredMessage, what: String) -> Finding {
+    finding(
+        cause,
+        State::Degraded,
+        Some(stored),
+        what,
+        ["outbox consumers list"],
+    )
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ async fn an_operation_says_what_became_of_its_messages() {
     }
     let intent = Intent::of("ann").because("INC-7");
     let retry = Change::Retry.operation(&Selection::all(), None, intent);
-    let done = carry_out(&store, Change::Retry, &retry).await.expect("done");
-    assert_eq!((done.messages, done.operation), (3, Some(retry.id)));
+    let done = carry_out(&store, &retry).await.expect("done");
+    assert_eq!((done.changed, done.id), (3, retry.id));
     settle(&store, &leases, ids[0], published(true)).await;
     settle(&store, &leases, ids[1], dead(true)).await;
     let detail = show_operation(&store, retry.id)
@@ -70,8 +70,8 @@ async fn what_is_left_of_an_operation_is_previewed_and_done() {
         .expect("previewed")
         .expect("a change");
     assert_eq!(rest.messages, 2);
-    let done = carry_out(&store, Change::Replay, &begun).await.expect("done");
-    assert_eq!(done.messages, 3);
+    let done = carry_out(&store, &begun).await.expect("done");
+    assert_eq!(done.changed, 3);
     assert_eq!(all(&store).await.len(), 6);
     let ended = store.operation(replay.id).await.expect("read").expect("there");
     let rest = preview_rest(&store, &ended)

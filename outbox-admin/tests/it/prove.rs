@@ -18,6 +18,10 @@ fn all() -> ProofRequest {
     ProofRequest::new(now - day, now + day)
 }
 
+fn keeping(rows_kept: RowsKept) -> ProofRequest {
+    ProofRequest { rows_kept, ..all() }
+}
+
 async fn books(store: &MemoryStore, broker: &MemoryBroker, request: &ProofRequest) -> Proof {
     let floors = async || {
         Ok(vec![ConsumerFloor {
@@ -121,7 +125,7 @@ async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
         RowsKept::Nothing,
         RowsKept::Since(ghost.created_at + Duration::from_secs(1)),
     ] {
-        let proof = of_stream(&store, &broker, &all().rows_kept(kept)).await;
+        let proof = of_stream(&store, &broker, &keeping(kept)).await;
         assert_eq!((proof.ghosts.count, proof.stream.unrecorded), (0, 1));
         assert_eq!(proof.verdict, Verdict::CannotTell);
     }
@@ -184,7 +188,7 @@ async fn a_number_without_a_row_is_a_hole() {
         (proof.holes.first.len(), proof.lost.count, proof.ghosts.count),
         (1, 0, 0)
     );
-    let more = of_stream(&store, &broker, &all().shown(0)).await;
+    let more = of_stream(&store, &broker, &ProofRequest { shown: 0, ..all() }).await;
     assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
 }
 
@@ -205,11 +209,11 @@ async fn a_number_behind_the_last_row_is_a_hole() {
         (found.aggregate().as_str(), found.hole.numbers().as_str()),
         ("probe/a", "#2 to #3")
     );
-    let more = of_stream(&store, &broker, &all().shown(0)).await;
+    let more = of_stream(&store, &broker, &ProofRequest { shown: 0, ..all() }).await;
     assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
     // Messages after the span and rows that may be purged are no holes.
     let span = ProofRequest::new(OffsetDateTime::UNIX_EPOCH, end);
-    for request in [span, all().rows_kept(RowsKept::Nothing)] {
+    for request in [span, keeping(RowsKept::Nothing)] {
         assert_eq!(of_stream(&store, &broker, &request).await.holes.count, 0);
     }
 }
@@ -237,7 +241,7 @@ async fn numbers_whose_rows_may_be_purged_are_no_holes() {
     drain(&store, &broker).await;
     delete(&store, 1);
     for kept in [RowsKept::Nothing, RowsKept::Since(end + Duration::from_secs(1))] {
-        let proof = of_stream(&store, &broker, &all().rows_kept(kept)).await;
+        let proof = of_stream(&store, &broker, &keeping(kept)).await;
         assert_eq!(proof.holes.count, 0, "{proof:?}");
     }
     // On the stream without a row: a ghost, not a hole.
@@ -310,7 +314,10 @@ async fn the_start_of_a_span_is_part_of_it_and_its_end_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_span_that_is_too_large_is_refused() {
     let (store, broker) = published().await;
-    let request = all().facts_max(9);
+    let request = ProofRequest {
+        facts_max: 9,
+        ..all()
+    };
     let refused = prove(&store, &broker, &[], async || Ok(Vec::new()), &request).await;
     assert!(
         matches!(refused, Err(ProofError::TooMany { max: 9, .. })),

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use outbox::core::{Aggregate, MessageId, MessageStatus, Selection};
+use clap::Args;
+use outbox::core::{Aggregate, MessageId, Selection};
 use outbox_admin::{MessageOrAggregate, input};
 use time::OffsetDateTime;
 
@@ -86,34 +86,6 @@ impl SelectionArguments {
             selection = selection.recorded_until(until);
         }
         selection
-    }
-}
-
-/// The statuses of messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
-#[non_exhaustive]
-pub enum StatusArgument {
-    /// To be published.
-    Pending,
-    /// Set aside until their aggregate or their own time is due.
-    Waiting,
-    /// Published and still kept.
-    Published,
-    /// Dead letters.
-    Dead,
-    /// To be published from the database's log, or published from it.
-    Logged,
-}
-
-impl From<StatusArgument> for MessageStatus {
-    fn from(status: StatusArgument) -> Self {
-        match status {
-            StatusArgument::Pending => Self::Pending,
-            StatusArgument::Waiting => Self::Waiting,
-            StatusArgument::Published => Self::Published,
-            StatusArgument::Dead => Self::Dead,
-            StatusArgument::Logged => Self::Logged,
-        }
     }
 }
 
@@ -208,7 +180,7 @@ mod tests {
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[non_exhaustive]
 pub struct ForecastArguments {
-    /// Measure again after this time (`1s` to `1h`) and extrapolate: when consumers catch up, when the stream is full, which messages expire unread.
+    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published, and when consumers catch up.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
     pub forecast: Option<Duration>,
 }

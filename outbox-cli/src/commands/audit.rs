@@ -149,19 +149,11 @@ impl Print for OperationRow {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
     }
-
-    fn name(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl Print for OperationDetail {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
-    }
-
-    fn name(&self) -> String {
-        self.row.id.to_string()
     }
 
     fn text(&self) -> Option<String> {

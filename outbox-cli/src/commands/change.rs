@@ -8,15 +8,16 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 use outbox::core::{Operation, OperationId, OutboxAudit as _};
-use outbox_admin::{Applied, Change, Command, Preview, input, look_ahead};
+use outbox_admin::{Change, Preview, input, look_ahead};
 
 use super::arguments::{PlaceArguments, SelectionArguments, refuse_everything};
 use super::intent::MakeArguments;
+use super::outcome::{Changed, PREVIEWED};
 use super::place::Place;
 use super::stream_view::Stream;
 use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say, say_next};
+use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox retry`.
 #[derive(Debug, Clone, Args)]
@@ -119,7 +120,7 @@ impl ChangeCommand {
             });
             return Ok(Outcome::NothingMatched);
         }
-        say("nothing was changed; repeat it with `--yes`");
+        say(PREVIEWED);
         Ok(Outcome::Well)
     }
 
@@ -136,26 +137,23 @@ impl ChangeCommand {
         self.make.confirm.check(place, count).await?;
         // After a crash or an error, committed transactions stay and the operation records the
         // progress.
-        let applied = place.carry_out(outbox_admin::carry_out(&place.store, change, operation));
-        let applied = applied.await.inspect_err(|_| {
+        let done = place.carry_out(outbox_admin::carry_out(&place.store, operation));
+        let done = done.await.inspect_err(|_| {
             let (verb, id) = (change.command(), operation.id);
             say(&format!(
                 "if `outbox audit show {id}` knows the operation, go on with `outbox {verb} --operation {id} --yes`; otherwise nothing was changed"
             ));
         })?;
-        output::one(self.place.output, &applied)?;
-        if applied.messages == 0 {
+        if done.changed == 0 {
             say(nothing(change));
-            return Ok(Outcome::NothingMatched);
         }
-        say_operation(applied.operation);
-        Ok(Outcome::Well)
-    }
-}
-
-pub(super) fn say_operation(operation: Option<OperationId>) {
-    if let Some(id) = operation {
-        say_next(Command::from("outbox audit show").arg(id));
+        let (one, many) = match change {
+            Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
+            Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
+            _ => ("copy is recorded", "copies are recorded"),
+        };
+        let what = text::counted(done.changed, one, many);
+        Changed::new(change, done.changed, done.id, what).say(self.place.output)
     }
 }
 
@@ -168,10 +166,6 @@ fn nothing(change: Change) -> &'static str {
 }
 
 impl Print for Preview {
-    fn name(&self) -> String {
-        self.change.to_string()
-    }
-
     fn text(&self) -> Option<String> {
         let verb = match self.change {
             Change::Replay => "copy".to_owned(),
@@ -208,20 +202,5 @@ impl Print for Preview {
             let _ = writeln!(text, "  {}", plain(effect));
         }
         Some(text)
-    }
-}
-
-impl Print for Applied {
-    fn name(&self) -> String {
-        self.change.to_string()
-    }
-
-    fn text(&self) -> Option<String> {
-        let (one, many) = match self.change {
-            Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
-            Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
-            _ => ("copy is recorded", "copies are recorded"),
-        };
-        Some(format!("{}\n", text::counted(self.messages, one, many)))
     }
 }

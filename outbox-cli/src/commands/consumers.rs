@@ -2,22 +2,20 @@
 //!
 //! Invariant: nothing changes without `--yes`.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
-use outbox::inbox::{PausedConsumers, check_consumer_name};
-use outbox_admin::{Column, Columns as _, ConsumerRow, ListedConsumer};
-use serde::Serialize;
+use outbox::core::{Operation, OperationKind, OperationScope};
+use outbox::inbox::{PausedConsumer, PausedConsumers};
+use outbox_admin::{Column, Columns as _, ListedConsumer, Plan};
 
 use super::arguments::{ForecastArguments, PlaceArguments};
-use super::change::say_operation;
 use super::intent::{MakeArguments, NO_REASON};
+use super::outcome::{Changed, previewed};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say, say_next};
+use crate::output::{self, Print, say, say_next};
 
 /// The commands about consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -25,12 +23,10 @@ use crate::output::{self, Print, plain, say, say_next};
 pub enum ConsumersCommand {
     /// List consumers of the stream and paused consumers, with their unhandled messages.
     List(ListConsumersCommand),
-    /// Show the lag of a consumer, with causes.
-    Lag(LagCommand),
     /// Pause a consumer in all its processes. `--yes` changes.
-    Pause(PauseCommand),
+    Pause(PauseConsumerCommand),
     /// End the pause of a consumer. `--yes` changes.
-    Resume(ResumeConsumerCommand),
+    Resume(PauseConsumerCommand),
 }
 
 /// Arguments of `outbox consumers list`.
@@ -45,37 +41,10 @@ pub struct ListConsumersCommand {
     pub forecast: ForecastArguments,
 }
 
-/// Arguments of `outbox consumers lag`.
+/// Arguments of `outbox consumers pause` and `outbox consumers resume`.
 #[derive(Debug, Clone, Args)]
 #[non_exhaustive]
-pub struct LagCommand {
-    /// The outbox.
-    #[command(flatten)]
-    pub place: PlaceArguments,
-    /// The consumer.
-    #[arg(value_name = "CONSUMER")]
-    pub consumer: String,
-}
-
-/// Arguments of `outbox consumers pause`.
-#[derive(Debug, Clone, Args)]
-#[non_exhaustive]
-pub struct PauseCommand {
-    /// The outbox.
-    #[command(flatten)]
-    pub place: PlaceArguments,
-    /// The consumer.
-    #[arg(value_name = "CONSUMER")]
-    pub consumer: String,
-    /// How the change is made.
-    #[command(flatten)]
-    pub make: MakeArguments,
-}
-
-/// Arguments of `outbox consumers resume`.
-#[derive(Debug, Clone, Args)]
-#[non_exhaustive]
-pub struct ResumeConsumerCommand {
+pub struct PauseConsumerCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
@@ -91,16 +60,10 @@ impl ConsumersCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::List(command) => command.run().await,
-            Self::Lag(command) => command.run().await,
-            Self::Pause(command) => command.run().await,
-            Self::Resume(command) => command.run().await,
+            Self::Pause(command) => command.pause().await,
+            Self::Resume(command) => command.resume().await,
         }
     }
-}
-
-fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
-    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-    Ok(PausedConsumers::new(place.store.connection().clone()).with_names(names))
 }
 
 impl ListConsumersCommand {
@@ -115,6 +78,12 @@ impl ListConsumersCommand {
             .map(|row| ListedConsumer::new(row, forecast.as_ref()))
             .collect();
         output::many(self.place.output, &rows)?;
+        for ListedConsumer { row, .. } in &rows {
+            for reason in &row.reasons {
+                say(&format!("{}: {}", row.consumer, reason.what));
+                say(output::next_lines(&reason.next, "  ").trim_end());
+            }
+        }
         if let Some(unseen) = unseen.or(of_rows) {
             say(&format!("not checked: dead letters and pauses: {unseen}"));
         }
@@ -126,58 +95,69 @@ impl ListConsumersCommand {
     }
 }
 
-impl LagCommand {
-    async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        // A malformed name is an error even if the servers are down.
-        check_consumer_name(&self.consumer).map_err(CommandError::configuration)?;
-        let client = place.client().await.map_err(CommandError::failed)?;
-        let consumers = stream::consumers_of(&place, client)?;
-        let mut row = [place
-            .ask(outbox_admin::consumer(&consumers, &self.consumer))
-            .await?];
-        stream::watch(&consumers, &mut row).await;
-        let [row] = row;
-        let state = row.state;
-        output::one(self.place.output, &Lag(row))?;
-        Ok(state.into())
-    }
-}
-
-impl PauseCommand {
-    async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open_to_change(&self.place).await?;
-        let paused = paused_of(&place)?;
-        let now = place.ask(paused.list()).await?;
-        let mut change = PauseChange::new("pause", &self.consumer);
-        match now.iter().find(|other| other.consumer == self.consumer) {
-            Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
-            // One transaction: after a crash, pause and operation both exist or neither does.
-            None if self.make.yes => {
-                self.make.confirm.check(&place, async { Ok(1) }).await?;
-                let intent = self.make.intent.intent();
-                let reason = intent.reason.clone().unwrap_or_else(|| NO_REASON.to_owned());
-                let operation = operation(OperationKind::PauseConsumer, &self.consumer, intent);
-                let paused = paused.written_down(&operation);
-                change.changed = place.ask(paused.pause(&self.consumer, &reason)).await?;
-                change.operation = change.changed.then_some(operation.id);
-                change.effect =
-                    "its processes begin nothing more within two seconds; messages wait on the stream"
-                        .to_owned();
+impl PauseConsumerCommand {
+    async fn pause(self) -> Result<Outcome, CommandError> {
+        let (place, paused, present) = self.open().await?;
+        let effect = "would pause it: what runs ends, nothing begins, messages wait on the stream, and no attempts are used";
+        let plan = match present {
+            Some(other) => self.nothing("pause", format!("it is paused already: {}", other.reason)),
+            None => Plan::new("pause", &self.consumer, vec![effect.to_owned()]),
+        };
+        let outcome = match self.make.yes && plan.is_possible {
+            false => previewed(self.place.output, &plan),
+            true => {
+                let operation = self.operation(&place, OperationKind::PauseConsumer).await?;
+                let reason = operation.intent.reason.as_deref().unwrap_or(NO_REASON);
+                // One transaction: after a crash, pause and operation both exist or neither does.
+                let pausing = paused.written_down(&operation);
+                let changed = place.ask(pausing.pause(&self.consumer, reason)).await?;
+                let what = "its processes begin nothing more within two seconds; messages wait on the stream";
+                Changed::new("pause", changed.into(), operation.id, what.to_owned()).say(self.place.output)
             }
-            None => {
-                change.effect =
-                    "would pause it: what runs ends, nothing begins, messages wait on the stream, and no attempts are used".to_owned();
-            }
-        }
-        let outcome = change.end(
-            &self.place,
-            self.make.yes,
-            now.iter().any(|other| other.consumer == self.consumer),
-        );
+        };
         // Last, so a pause does not wait for NATS.
         warn_of_stranger(&place, &self.consumer).await;
         outcome
+    }
+
+    async fn resume(self) -> Result<Outcome, CommandError> {
+        let (place, paused, present) = self.open().await?;
+        let Some(present) = present else {
+            let plan = self.nothing("resume", "it is not paused".to_owned());
+            return previewed(self.place.output, &plan);
+        };
+        if !self.make.yes {
+            let since = text::time(present.paused_at);
+            let effect = format!("would end its pause since {since}: {}", present.reason);
+            return previewed(
+                self.place.output,
+                &Plan::new("resume", &self.consumer, vec![effect]),
+            );
+        }
+        let operation = self.operation(&place, OperationKind::ResumeConsumer).await?;
+        let resuming = paused.written_down(&operation);
+        let changed = place.ask(resuming.resume(&self.consumer)).await?;
+        let what = "its processes go on within two seconds".to_owned();
+        Changed::new("resume", changed.into(), operation.id, what).say(self.place.output)
+    }
+
+    async fn open(&self) -> Result<(Place, PausedConsumers, Option<PausedConsumer>), CommandError> {
+        let place = Place::open_to_change(&self.place).await?;
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let paused = PausedConsumers::new(place.store.connection().clone()).with_names(names);
+        let mut present = place.ask(paused.list()).await?;
+        present.retain(|other| other.consumer == self.consumer);
+        Ok((place, paused, present.pop()))
+    }
+
+    fn nothing(&self, change: &'static str, why: String) -> Plan {
+        Plan::nothing(change, &self.consumer, why)
+    }
+
+    async fn operation(&self, place: &Place, kind: OperationKind) -> Result<Operation, CommandError> {
+        self.make.confirm.check(place, async { Ok(1) }).await?;
+        let scope = OperationScope::names([&self.consumer]);
+        Ok(Operation::new(kind, scope, self.make.intent.intent()))
     }
 }
 
@@ -200,122 +180,8 @@ async fn warn_of_stranger(place: &Place, consumer: &str) {
     }
 }
 
-impl ResumeConsumerCommand {
-    async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open_to_change(&self.place).await?;
-        let paused = paused_of(&place)?;
-        let now = place.ask(paused.list()).await?;
-        let mut change = PauseChange::new("resume", &self.consumer);
-        let found = now.iter().find(|other| other.consumer == self.consumer);
-        match found {
-            None => change.effect = "nothing: it is not paused".to_owned(),
-            Some(_) if self.make.yes => {
-                self.make.confirm.check(&place, async { Ok(1) }).await?;
-                let operation = operation(
-                    OperationKind::ResumeConsumer,
-                    &self.consumer,
-                    self.make.intent.intent(),
-                );
-                let paused = paused.written_down(&operation);
-                change.changed = place.ask(paused.resume(&self.consumer)).await?;
-                change.operation = change.changed.then_some(operation.id);
-                change.effect = "its processes go on within two seconds".to_owned();
-            }
-            Some(other) => {
-                change.effect = format!(
-                    "would end its pause since {}: {}",
-                    text::time(other.paused_at),
-                    other.reason
-                );
-            }
-        }
-        change.end(&self.place, self.make.yes, found.is_none())
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct PauseChange {
-    change: &'static str,
-    consumer: String,
-    changed: bool,
-    effect: String,
-    #[serde(serialize_with = "text_if_any")]
-    operation: Option<OperationId>,
-}
-
-fn text_if_any<S: serde::Serializer>(id: &Option<OperationId>, to: S) -> Result<S::Ok, S::Error> {
-    match id {
-        Some(id) => to.collect_str(id),
-        None => to.serialize_none(),
-    }
-}
-
-fn operation(kind: OperationKind, consumer: &str, intent: Intent) -> Operation {
-    Operation::new(kind, OperationScope::names([consumer]), intent)
-}
-
-impl PauseChange {
-    fn new(change: &'static str, consumer: &str) -> Self {
-        Self {
-            change,
-            consumer: consumer.to_owned(),
-            changed: false,
-            effect: String::new(),
-            operation: None,
-        }
-    }
-
-    fn end(self, place: &PlaceArguments, yes: bool, is_idle: bool) -> Result<Outcome, CommandError> {
-        output::one(place.output, &self)?;
-        say_operation(self.operation);
-        if is_idle {
-            return Ok(Outcome::NothingMatched);
-        }
-        if !yes {
-            say("nothing was changed; repeat it with `--yes`");
-        }
-        Ok(Outcome::Well)
-    }
-}
-
-impl Print for PauseChange {
-    fn name(&self) -> String {
-        self.consumer.clone()
-    }
-
-    fn text(&self) -> Option<String> {
-        Some(format!("{}: {}\n", plain(&self.consumer), plain(&self.effect)))
-    }
-}
-
 impl Print for ListedConsumer {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
-    }
-
-    fn name(&self) -> String {
-        self.row.consumer.clone()
-    }
-}
-
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct Lag(ConsumerRow);
-
-impl Print for Lag {
-    fn name(&self) -> String {
-        self.0.consumer.clone()
-    }
-
-    fn text(&self) -> Option<String> {
-        let mut text = text::lines(&ListedConsumer::new(self.0.clone(), None));
-        if let Some(unseen) = &self.0.unseen {
-            let _ = writeln!(text, "not checked: dead letters and pauses: {}", plain(unseen));
-        }
-        for reason in &self.0.reasons {
-            let _ = writeln!(text, "{}: {}", reason.state, plain(&reason.what));
-            text.push_str(&output::next_lines(&reason.next, "  "));
-        }
-        Some(text)
     }
 }

@@ -36,7 +36,6 @@ async fn look(place: &Place) -> Result<Seen, CommandError> {
     };
     // Without NATS or inbox tables, the backlog alone is forecast.
     if let Ok(client) = place.client().await {
-        seen.stream = stream::filled(place, client.clone()).await.ok();
         let (rows, _) = stream::rows(place, client).await.unwrap_or_default();
         seen.consumers = rows.iter().filter_map(ConsumerSeen::of).collect();
     }

@@ -11,8 +11,7 @@ use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
 use outbox_admin::{
-    Column, Columns as _, GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow,
-    LettersChanged, input,
+    Column, Columns as _, GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, input,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -207,19 +206,11 @@ impl Print for LetterRow {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
     }
-
-    fn name(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl Print for LetterDetail {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
-    }
-
-    fn name(&self) -> String {
-        self.row.id.to_string()
     }
 
     fn text(&self) -> Option<String> {
@@ -228,10 +219,6 @@ impl Print for LetterDetail {
 }
 
 impl Print for LetterPreview {
-    fn name(&self) -> String {
-        self.change.to_string()
-    }
-
     fn text(&self) -> Option<String> {
         let would = match self.change {
             LetterChange::Retry => "have tried again",
@@ -257,21 +244,5 @@ impl Print for LetterPreview {
             let _ = writeln!(text, "  {}", plain(effect));
         }
         Some(text)
-    }
-}
-
-impl Print for LettersChanged {
-    fn name(&self) -> String {
-        self.change.to_string()
-    }
-
-    fn text(&self) -> Option<String> {
-        let (one, many) = match self.change {
-            LetterChange::Retry => ("is to be tried again", "are to be tried again"),
-            LetterChange::CancelRetry => ("is open again", "are open again"),
-            _ => ("is deleted", "are deleted"),
-        };
-        let (one, many) = (format!("dead letter {one}"), format!("dead letters {many}"));
-        Some(format!("{}\n", text::counted(self.dead_letters, &one, &many)))
     }
 }

@@ -1,10 +1,10 @@
 //! `outbox list` and `outbox show`: messages of an outbox.
 
 use clap::Args;
-use outbox::core::{MessageId, PageFrom, Place as MessagePlace};
+use outbox::core::{MessageId, MessageStatus, PageFrom, Place as MessagePlace};
 use outbox_admin::{Column, Columns as _, Command, MessageDetail, MessageRow, input};
 
-use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments, StatusArgument};
+use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -21,8 +21,8 @@ pub struct ListCommand {
     #[command(flatten)]
     pub selection: SelectionArguments,
     /// Only messages of this status.
-    #[arg(long, value_enum)]
-    pub status: Option<StatusArgument>,
+    #[arg(long, value_name = "STATUS", value_parser = input::status)]
+    pub status: Option<MessageStatus>,
     /// Only messages before this place, as the last line of the previous page prints.
     #[arg(long, value_name = "ROW_ID.ID", value_parser = input::place)]
     pub before: Option<MessagePlace>,
@@ -34,7 +34,7 @@ pub struct ListCommand {
 impl ListCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut selection = self.selection.selection();
-        selection.status = self.status.map(Into::into);
+        selection.status = self.status;
         let place = Place::open(&self.place).await?;
         let limit = self.limit.limit;
         let from = self.before.map_or(PageFrom::Newest, PageFrom::Before);
@@ -94,19 +94,11 @@ impl Print for MessageRow {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
     }
-
-    fn name(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl Print for MessageDetail {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
-    }
-
-    fn name(&self) -> String {
-        self.row.id.to_string()
     }
 
     fn text(&self) -> Option<String> {

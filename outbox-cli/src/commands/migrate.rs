@@ -250,8 +250,4 @@ impl Print for MigrationRow {
             ]
         }
     }
-
-    fn name(&self) -> String {
-        self.migration.clone()
-    }
 }

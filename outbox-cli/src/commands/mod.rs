@@ -13,6 +13,7 @@ pub mod intent;
 pub mod letters;
 pub mod messages;
 pub mod migrate;
+mod outcome;
 pub mod pause;
 mod place;
 pub mod print;
@@ -40,7 +41,7 @@ use outbox_admin::Change;
 use crate::failure::{CommandError, Outcome};
 use crate::invocation;
 
-/// All commands of the program `outbox`, to be mounted in another program as well.
+/// All commands of the program `outbox`.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum OutboxCommand {

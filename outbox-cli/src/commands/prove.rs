@@ -4,10 +4,8 @@
 //! Invariant: reads only, with bounded memory.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use clap::Args;
-use outbox::core::Retention;
 use outbox::inbox::EventOutcomes;
 use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, input};
 use time::OffsetDateTime;
@@ -51,14 +49,13 @@ impl ProveCommand {
         let reading = place.reading(1).await?;
         let publisher = place.publisher().await.map_err(CommandError::failed)?;
         let inboxes = self.inboxes(&reading).await?;
-        let request = ProofRequest::new(self.since, self.until)
-            .rows_kept(
-                reading
-                    .ask(rows_kept(&place).or_registered(&reading.store))
-                    .await?,
-            )
-            .shown(self.limit)
-            .stream(&place.outbox.section.stream.name);
+        let kept = rows_kept(&place).or_registered(&reading.store);
+        let request = ProofRequest {
+            rows_kept: reading.ask(kept).await?,
+            shown: self.limit,
+            stream: Some(place.outbox.section.stream.name.clone()),
+            ..ProofRequest::new(self.since, self.until)
+        };
         let floors = async || match tokio::time::timeout(place.timeout, self.floors(&place)).await {
             Ok(floors) => floors,
             Err(_) => Err(format!("no answer within {:?}", place.timeout)),
@@ -120,18 +117,7 @@ impl ProveCommand {
 
 /// Since when the outbox keeps all rows, by `retention` in the file.
 pub(super) fn rows_kept(place: &Place) -> RowsKept {
-    let kept = match place.outbox.section.relay.retention {
-        Retention::KeepFor(kept) => kept,
-        Retention::Delete => Duration::ZERO,
-        _ => Duration::MAX,
-    };
-    if kept.is_zero() {
-        return RowsKept::Nothing;
-    }
-    let since = time::Duration::try_from(kept)
-        .ok()
-        .and_then(|kept| OffsetDateTime::now_utc().checked_sub(kept));
-    since.map_or(RowsKept::All, RowsKept::Since)
+    RowsKept::of(place.outbox.section.relay.retention, OffsetDateTime::now_utc())
 }
 
 fn named(text: &mut String, what: &str, findings: &Findings) {
@@ -150,10 +136,6 @@ fn named(text: &mut String, what: &str, findings: &Findings) {
 }
 
 impl Print for Proof {
-    fn name(&self) -> String {
-        self.verdict.as_str().to_owned()
-    }
-
     fn text(&self) -> Option<String> {
         let (outbox, stream) = (self.outbox, self.stream);
         let mut text = format!(

@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use outbox::core::{Aggregate, Operation, OperationKind, OperationScope};
+use outbox::core::{Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _};
 use outbox::inbox::DeadLetters;
 use outbox_admin::{Command, ForgetPreview, ForgetRow, input};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
-use super::change::say_operation;
 use super::intent::MakeArguments;
+use super::outcome::{PREVIEWED, say_operation};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -51,7 +51,7 @@ impl PurgeCommand {
             say("the outbox holds nothing of them");
             return Ok(Outcome::NothingMatched);
         }
-        say("nothing was changed; repeat it with `--yes`");
+        say(PREVIEWED);
         Ok(Outcome::Well)
     }
 
@@ -72,8 +72,12 @@ impl PurgeCommand {
             .await?;
         // One transaction forgets all aggregates. Dead letters follow, one aggregate at a time; a
         // second call continues.
-        let forgotten = outbox_admin::apply_forget(&place.store, &self.aggregates, self.make.intent.intent());
-        let (forgotten, operation) = place.carry_out(forgotten).await?;
+        let scope = OperationScope::aggregates(&self.aggregates);
+        let operation = Operation::new(OperationKind::Forget, scope, self.make.intent.intent());
+        let forgotten = place.store.forget_as(&self.aggregates, &operation);
+        let forgotten = place.carry_out(forgotten).await?;
+        let is_written = forgotten.left.len() < self.aggregates.len();
+        let operation = is_written.then_some(operation.id);
         let mut done = Forgot {
             change: "forget",
             messages: forgotten.messages,
@@ -97,7 +101,7 @@ impl PurgeCommand {
             }
         }
         output::one(self.place.output, &done)?;
-        say_operation(operation);
+        operation.map(say_operation);
         let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
         Ok(if !done.left.is_empty() || done.busy > 0 {
             Outcome::Degraded
@@ -110,10 +114,6 @@ impl PurgeCommand {
 }
 
 impl Print for ForgetPreview {
-    fn name(&self) -> String {
-        "forget".to_owned()
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = String::new();
         for row in &self.aggregates {
@@ -152,10 +152,6 @@ struct Forgot {
 }
 
 impl Print for Forgot {
-    fn name(&self) -> String {
-        self.change.to_owned()
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = format!(
             "{} deleted\n",

@@ -4,9 +4,9 @@
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
-use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
+use outbox_admin::doctor::{WITHOUT_LIMIT_PER_SUBJECT, doubled};
 use outbox_admin::{
-    CauseNow, Command, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, doubled, quoted,
+    CauseNow, Command, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, quoted,
 };
 
 use super::place::Place;

@@ -15,8 +15,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration};
-use super::change::say_operation;
 use super::intent::MakeArguments;
+use super::outcome::say_operation;
 use super::place::Place;
 use super::relay::log::undecided_between;
 use super::text;
@@ -84,7 +84,7 @@ impl ReconcileCommand {
             ..Reconciliation::of(found, span, operation)
         };
         output::one(self.place.output, &report)?;
-        say_operation(operation);
+        operation.map(say_operation);
         Ok(report.outcome())
     }
 
@@ -176,10 +176,6 @@ impl Reconciliation {
 }
 
 impl Print for Reconciliation {
-    fn name(&self) -> String {
-        "reconcile".to_owned()
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = format!(
             "{} recorded from {} to {}; the stream lacks {} of them\n",

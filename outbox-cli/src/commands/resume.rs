@@ -3,19 +3,18 @@
 //! Invariant: nothing changes without `--yes`.
 
 use clap::Args;
-use outbox::core::Aggregate;
-use outbox_admin::{ResumePreview, StreamView as _, input};
-use serde::Serialize;
+use outbox::core::{
+    Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _, OutboxStore as _, StoreError,
+};
+use outbox_admin::{StreamView as _, input, publishing_of};
 
 use super::arguments::PlaceArguments;
-use super::change::say_operation;
 use super::intent::MakeArguments;
-use super::pause::{self, parse_aggregate_type};
+use super::outcome::{Changed, previewed};
+use super::pause::parse_aggregate_type;
 use super::place::Place;
-use super::recheck;
 use super::stream_view::Stream;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox resume`.
 #[derive(Debug, Clone, Args)]
@@ -45,42 +44,27 @@ impl ResumeCommand {
     }
 
     async fn end_back_off(&self, place: &Place, aggregate: &Aggregate) -> Result<Outcome, CommandError> {
-        let mut preview = place
-            .ask(outbox_admin::preview_resume(&place.store, aggregate))
-            .await?;
-        if !self.make.yes && preview.can_resume {
+        let preview = outbox_admin::preview_resume(&place.store, aggregate);
+        let mut preview = place.ask(preview).await?;
+        if !self.make.yes && preview.is_possible {
             let stream = Stream::new(place, &self.place);
             let refuses = tokio::time::timeout(place.timeout, stream.refuses()).await;
             let broker = refuses.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout)));
             let causes = outbox_admin::causes_of_aggregate(&place.store, aggregate, broker);
-            preview.recheck(place.ask(causes).await?);
+            preview.causes = place.ask(causes).await?;
         }
-        if !self.make.yes || !preview.can_resume {
-            output::one(self.place.output, &preview)?;
-            if !preview.can_resume {
-                return Ok(Outcome::NothingMatched);
-            }
-            say("nothing was changed; repeat it with `--yes`");
-            return Ok(Outcome::Well);
+        if !self.make.yes || !preview.is_possible {
+            return previewed(self.place.output, &preview);
         }
         self.make.confirm.check(place, async { Ok(1) }).await?;
-        let intent = self.make.intent.intent();
-        let operation = place
-            .ask(outbox_admin::apply_resume(&place.store, aggregate, intent))
-            .await?;
-        let resumed = Resumed {
-            change: "resume",
-            aggregate_type: aggregate.aggregate_type.clone(),
-            aggregate_id: aggregate.id.clone(),
-            resumed: operation.is_some(),
-            operation: operation.map(|id| id.to_string()),
+        let scope = OperationScope::aggregates(std::slice::from_ref(aggregate));
+        let operation = Operation::new(OperationKind::Resume, scope, self.make.intent.intent());
+        let resumed = place.ask(place.store.resume_as(aggregate, &operation)).await?;
+        let what = match resumed {
+            true => format!("{aggregate}: its back-off has ended"),
+            false => format!("{aggregate}: it is not blocked any more, or halted"),
         };
-        output::one(self.place.output, &resumed)?;
-        say_operation(operation);
-        Ok(match operation {
-            Some(_) => Outcome::Well,
-            None => Outcome::NothingMatched,
-        })
+        Changed::new("resume", resumed.into(), operation.id, what).say(self.place.output)
     }
 
     async fn end_pause(&self, place: &Place) -> Result<Outcome, CommandError> {
@@ -88,57 +72,22 @@ impl ResumeCommand {
         let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
         let preview = place.ask(preview).await?;
         if !self.make.yes {
-            output::one(self.place.output, &preview)?;
-            if preview.present.is_none() {
-                return Ok(Outcome::NothingMatched);
-            }
-            say("nothing was changed; repeat it with `--yes`");
-            return Ok(Outcome::Well);
+            return previewed(self.place.output, &preview);
         }
-        let count = async { Ok(preview.present.is_some().into()) };
+        let count = async { Ok(preview.is_possible.into()) };
         self.make.confirm.check(place, count).await?;
-        let operation = outbox_admin::unpause_operation(aggregate_type, self.make.intent.intent());
+        let scope = OperationScope::names(aggregate_type);
+        let operation = Operation::new(OperationKind::Unpause, scope, self.make.intent.intent());
         // The end of the pause and the operation commit together. After a crash, relays release the
         // held messages.
-        let done = outbox_admin::apply_unpause(&place.store, aggregate_type, &operation);
-        pause::end(self.place.output, &place.carry_out(done).await?)
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Resumed {
-    change: &'static str,
-    aggregate_type: String,
-    aggregate_id: String,
-    resumed: bool,
-    operation: Option<String>,
-}
-
-impl Print for ResumePreview {
-    fn name(&self) -> String {
-        format!("{}/{}", self.aggregate_type, self.aggregate_id)
-    }
-
-    fn text(&self) -> Option<String> {
-        let mut text = format!("{}: {}\n", plain(&self.name()), self.effect);
-        for cause in &self.causes {
-            text.push_str(&recheck::line(cause));
-        }
-        Some(text)
-    }
-}
-
-impl Print for Resumed {
-    fn name(&self) -> String {
-        format!("{}/{}", self.aggregate_type, self.aggregate_id)
-    }
-
-    fn text(&self) -> Option<String> {
-        let done = if self.resumed {
-            "its back-off has ended"
-        } else {
-            "it is not blocked any more, or halted"
+        let ended = async {
+            let ended = place.store.unpause_as(aggregate_type, &operation).await?;
+            while place.store.finish_pauses().await? {}
+            Ok::<_, StoreError>(ended)
         };
-        Some(format!("{}: {done}\n", plain(&self.name())))
+        let ended = place.carry_out(ended).await?;
+        let goes = if ended { "goes on" } else { "was not paused" };
+        let what = format!("{} {goes}", publishing_of(aggregate_type));
+        Changed::new("resume", ended.into(), operation.id, what).say(self.place.output)
     }
 }

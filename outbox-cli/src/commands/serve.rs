@@ -28,7 +28,6 @@ use super::relay::logging;
 use super::stream_view::Stream;
 use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
-use crate::invocation;
 use crate::output::{Format, say};
 
 const READERS: u32 = 4;
@@ -62,9 +61,6 @@ pub struct ServeCommand {
     /// A further name by which a browser may call it, such as the name of the proxy in front of it.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
-    /// Show payloads too, with their sensitive fields masked.
-    #[arg(long)]
-    pub payloads: bool,
 }
 
 impl ServeCommand {
@@ -82,7 +78,7 @@ impl ServeCommand {
         let dashboard = self.dashboard().await?;
         logging::start(&config.log, filter);
         let visitors = Arc::new(Visitors {
-            access: Access::new("local").with_payloads(self.payloads),
+            access: Access::new("local"),
             hosts: self.host.clone(),
         });
         let router = dashboard.router();
@@ -90,27 +86,13 @@ impl ServeCommand {
             .await
     }
 
-    /// The dashboard for your own axum application, configured as by `outbox serve`. The
-    /// application authenticates users and adds an [`Access`] to each request; other requests are
-    /// rejected. Fields `address`, `host` and `payloads` are ignored.
-    ///
-    /// # Errors
-    ///
-    /// Exit code 2 for a wrong configuration, such as several outboxes without `outbox`. Database
-    /// and NATS are connected by the first page that needs them.
-    ///
-    /// # Cancellation
-    ///
-    /// Leaves nothing behind.
-    pub async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
+    async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
         let arguments = self.arguments();
         let place = Place::open(&arguments).await?.reading(READERS).await?;
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
         Ok(Dashboard::new(place.outbox.name(), place.store.clone())
             .with_dead_letters(letters)
-            .with_program(invocation::name())
-            .with_shown(place.shown())
             .with_timeout(self.timeout)
             .with_stream(Stream::new(&place, &arguments)))
     }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status, StreamUse};
+use outbox_admin::doctor::StreamFacts;
+use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
@@ -100,7 +101,7 @@ impl StatusCommand {
 
 struct Look {
     broker: BrokerCheck,
-    stream: Option<StreamUse>,
+    stream: Option<StreamFacts>,
     /// Consumers, with the reason why dead letters and pauses are unknown; or why all are unknown.
     consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
 }
@@ -173,10 +174,6 @@ impl StatusRow {
 }
 
 impl Print for StatusRow {
-    fn name(&self) -> String {
-        self.outbox.clone()
-    }
-
     fn text(&self) -> Option<String> {
         let Status {
             state,

@@ -11,9 +11,12 @@ use outbox::inbox::{Consumers, ConsumersError};
 use outbox::nats::JetStreamSubscriber;
 use outbox::nats::async_nats::jetstream::consumer;
 use outbox::nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
-use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, Stream as Handle};
+use outbox::nats::async_nats::jetstream::stream::{
+    DiscardPolicy, Info, RetentionPolicy, StorageType, Stream as Handle,
+};
 use outbox::nats::async_nats::{Client, jetstream};
-use outbox_admin::{ConsumerRow, StreamUse};
+use outbox_admin::ConsumerRow;
+use outbox_admin::doctor::StreamFacts;
 use tokio::time::Instant;
 
 use super::place::Place;
@@ -142,8 +145,9 @@ pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut
     let _ = tokio::time::timeout(WATCHED_MAX, watching).await;
 }
 
-pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, String> {
-    Ok(used(&handle(place, client).await?))
+pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamFacts, String> {
+    let handle = handle(place, client.clone()).await?;
+    Ok(facts(handle.cached_info(), &client))
 }
 
 async fn handle(place: &Place, client: Client) -> Result<Handle, String> {
@@ -152,17 +156,33 @@ async fn handle(place: &Place, client: Client) -> Result<Handle, String> {
     handle.map_err(|error| describe(&error))
 }
 
-fn used(handle: &Handle) -> StreamUse {
-    let Info { config, state, .. } = handle.cached_info();
+pub(super) fn facts(info: &Info, client: &Client) -> StreamFacts {
+    let (config, server) = (&info.config, client.server_info());
     let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
-    StreamUse {
+    let message_bytes = usize::try_from(config.max_message_size)
+        .ok()
+        .filter(|bytes| *bytes > 0)
+        .map_or(server.max_payload, |bytes| bytes.min(server.max_payload));
+    StreamFacts {
         name: config.name.clone(),
-        messages: state.messages,
-        bytes: state.bytes,
-        last_sequence: state.last_sequence,
-        max_messages: limit(config.max_messages),
-        max_bytes: limit(config.max_bytes),
+        keeps_what_was_read: config.retention == RetentionPolicy::Limits,
+        duplicate_window: config.duplicate_window,
         max_age: Some(config.max_age).filter(|age| !age.is_zero()),
+        max_bytes: limit(config.max_bytes),
+        max_messages: limit(config.max_messages),
+        messages: info.state.messages,
+        bytes: info.state.bytes,
         drops_oldest: config.discard == DiscardPolicy::Old,
+        max_messages_per_subject: limit(config.max_messages_per_subject),
+        refuses_per_subject: config.discard_new_per_subject,
+        is_in_memory: config.storage == StorageType::Memory,
+        replicas: config.num_replicas,
+        is_clustered: info
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.name.is_some()),
+        message_bytes,
+        is_supported: client.is_server_compatible(2, 9, 0),
+        version: server.version,
     }
 }

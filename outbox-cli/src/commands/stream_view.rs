@@ -8,8 +8,9 @@ use outbox::Failure;
 use outbox::core::{EventId, Message, StreamSearch as _, describe};
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
+use outbox_admin::doctor::StreamFacts;
 use outbox_admin::{
-    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamUse, StreamView, effects,
+    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamView, effects,
 };
 use tokio::sync::OnceCell;
 
@@ -123,7 +124,7 @@ impl StreamView for Stream {
         Ok(rows)
     }
 
-    async fn filled(&self) -> Result<Option<StreamUse>, String> {
+    async fn filled(&self) -> Result<Option<StreamFacts>, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         stream::filled(&self.place, client).await.map(Some)
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use outbox_admin::Columns;
-pub(super) use outbox_admin::words::{any, compact as duration, counted, utc as time};
+pub(super) use outbox_admin::words::{compact as duration, counted, utc as time};
 
 use crate::output::plain;
 

@@ -73,22 +73,19 @@ fn of_effect(event: &TimelineEvent, effect: &Effect) -> String {
 }
 
 impl Print for Timeline {
-    fn name(&self) -> String {
-        format!("{}/{}", self.aggregate_type, self.aggregate_id)
-    }
-
     fn text(&self) -> Option<String> {
         let held = text::counted(
             self.events.len().try_into().unwrap_or(u64::MAX),
             "event",
             "events",
         );
+        let name = format!("{}/{}", self.aggregate_type, self.aggregate_id);
         let mut text = match self.last_sequence {
             Some(last) => format!(
                 "{}: its last number is {last}; {held} in the outbox\n",
-                plain(&self.name())
+                plain(&name)
             ),
-            None => format!("{}: {held} in the outbox\n", plain(&self.name())),
+            None => format!("{}: {held} in the outbox\n", plain(&name)),
         };
         for event in &self.events {
             let number = event

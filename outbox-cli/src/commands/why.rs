@@ -8,7 +8,6 @@ use outbox_admin::{Cause, Explanation, Finding, MessageOrAggregate, Question};
 use super::arguments::{PlaceArguments, parse_subject};
 use super::place::Place;
 use super::stream_view::Stream;
-use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Print, plain};
 
@@ -40,17 +39,7 @@ impl WhyCommand {
     }
 }
 
-/// The finding to repair first; always present.
-fn first(explanation: &Explanation) -> Option<&Finding> {
-    explanation.findings.first()
-}
-
 impl Print for Explanation {
-    /// The cause, for scripts.
-    fn name(&self) -> String {
-        text::any(first(self).map(|finding| finding.cause))
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = String::new();
         for finding in &self.findings {

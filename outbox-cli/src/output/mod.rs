@@ -27,8 +27,6 @@ pub enum Format {
     Table,
     /// JSON: an array for a list, otherwise an object.
     Json,
-    /// The name of each thing in a line: the argument for the next command.
-    Name,
 }
 
 /// A value printable in every format.
@@ -37,9 +35,6 @@ pub(crate) trait Print: Serialize + Sized + 'static {
     fn columns() -> &'static [Column<Self>] {
         &[]
     }
-
-    /// Argument for the next command.
-    fn name(&self) -> String;
 
     /// Text instead of a table row.
     fn text(&self) -> Option<String> {
@@ -63,10 +58,6 @@ fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Resu
                 Some(texts) if !things.is_empty() => texts.join("\n"),
                 _ => grid::table(T::columns(), things),
             }
-        }
-        Format::Name => {
-            let names = things.iter().map(|thing| format!("{}\n", plain(&thing.name())));
-            names.collect()
         }
         Format::Json => pretty(data)?,
     })

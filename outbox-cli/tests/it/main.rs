@@ -12,8 +12,6 @@ mod guide;
 mod hostile;
 mod log;
 mod log_page;
-mod mounted;
-mod night;
 mod operate;
 mod place;
 mod planted;

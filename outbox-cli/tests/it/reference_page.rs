@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory as _};
 use outbox::core::telemetry::{METRICS, Metric};
-use outbox_admin::rights::{GRANTS, NatsRole, Stream, When, permissions};
+use outbox_admin::rights::{GRANTS, When};
 use outbox_cli::Program;
 
 /// Options of at least this many commands are documented once.
@@ -46,58 +46,6 @@ Generated from the table that `outbox print grants` uses. `operator` includes `v
         let _ = writeln!(page, "| `{role}` | `{object}` | {rights} | {why}{when} |");
     }
     compare("rights.md", &page);
-}
-
-fn work(role: &str) -> &'static str {
-    match role {
-        "relay" => "a relay",
-        "strong" => "a relay in strong mode, with `relay` and `reader`",
-        "reader" => "`outbox why`, `timeline`, `prove` and `reconcile`; searches in strong mode",
-        "provision" => "`EventStream::provision`, `provision = true`",
-        "consumer" => "a consumer whose durable exists (`Provisioning::VerifyOnly`)",
-        "make-consumer" => "a consumer that creates and changes its durable, with `consumer`",
-        "sequence" => "strategy `sequence`, and the age of the oldest message, with `consumer`",
-        "viewer" => "`outbox status`, `doctor` and `consumers`",
-        "hints" => "hints: publish in a writer's process, subscribe in a relay's process",
-        _ => panic!("describe the role `{role}` here"),
-    }
-}
-
-fn quoted(subjects: &[String]) -> String {
-    let quoted: Vec<String> = subjects.iter().map(|subject| format!("`{subject}`")).collect();
-    quoted.join(", ")
-}
-
-#[test]
-fn permissions_are_those_that_the_program_prints() {
-    let mut page = "# Permissions on NATS
-
-Generated from the table that `outbox print nats-permissions` uses, here for the stream `EVENTS`, the prefix `events` and
-the consumer `billing`. A user may have several roles.
-
-| role | publish | subscribe | for |
-|---|---|---|---|
-"
-    .to_owned();
-    let stream = Stream {
-        name: "EVENTS",
-        prefix: "events",
-        subjects: &[],
-        consumers: &["billing".to_owned()],
-        user: "<user>",
-    };
-    for role in NatsRole::ALL {
-        let needed = permissions(&[role], &stream);
-        let (publish, subscribe) = (quoted(&needed.publish), quoted(&needed.subscribe));
-        let fixed = match role {
-            NatsRole::Relay => ", and fixed subjects",
-            _ => "",
-        };
-        let name = role.as_str();
-        let work = work(name);
-        let _ = writeln!(page, "| `{name}` | {publish}{fixed} | {subscribe} | {work} |");
-    }
-    compare("permissions.md", &page);
 }
 
 fn metrics(page: &mut String, heading: &str, metrics: &[Metric]) {

@@ -141,7 +141,6 @@ async fn commands_print_no_secret() {
         "list",
         "relay list",
         "consumers list",
-        "relay check-config",
     ] {
         for database in [&servers(&place)[0].1, &away] {
             let output = Command::new(env!("CARGO_BIN_EXE_outbox"))

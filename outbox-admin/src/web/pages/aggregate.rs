@@ -15,7 +15,7 @@ use crate::web::App;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
 use crate::words::counted;
-use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume};
+use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent};
 
 /// Each event needs a lookup on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
@@ -41,7 +41,8 @@ async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<P
     let aggregate = filter::aggregate(&of.of)?;
     let selection = filter::after(Selection::all(), &of.after)?;
     let why = messages::explain(app, &MessageOrAggregate::Aggregate(aggregate.clone())).await?;
-    let block = app.ask(preview_resume(&app.store, &aggregate)).await?;
+    let block = app.ask(app.store.block(&aggregate)).await?;
+    let blocked_for = block.and_then(|block| block.blocked_for);
     let reading = Timeline::of(&app.store, &aggregate, selection, EVENTS_MAX);
     let mut timeline = app.ask(reading).await?;
     timeline
@@ -54,7 +55,7 @@ async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<P
     });
     let body = html! {
         (messages::explanation(visit, &why))
-        @if let Some(left) = block.blocked_for {
+        @if let Some(left) = blocked_for {
             p { "It is blocked for " (layout::duration(left)) "." }
         }
         h2 { "Timeline" }

@@ -1,21 +1,20 @@
-//! Pages of consumer dead letters: groups, list and details.
+//! Pages of consumer dead letters: groups, and the letters of a group.
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use outbox_core::OutboxReader;
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 
-use crate::input;
 use crate::web::App;
 use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::{at_least, with_commas};
-use crate::{Command, GroupFingerprint, LetterDetail, LetterRow, group_letters, read_letters, show_letter};
+use crate::{Command, GroupFingerprint, LetterRow, group_letters, read_letters};
 
 const LETTERS_MAX: usize = 100_000;
 const PAGE: usize = 50;
@@ -111,7 +110,7 @@ async fn of_group<S>(
         }
     };
     let commands = ["outbox dead-letters retry", "outbox dead-letters discard"].map(command);
-    let list = command("outbox dead-letters list").called_as(&visit.site.program);
+    let list = command("outbox dead-letters list").to_string();
     let body = html! {
         p.sentence { (total) " dead letters of the group " code { (fingerprint) } "." }
         @if !rows.is_empty() {
@@ -121,37 +120,4 @@ async fn of_group<S>(
         }
     };
     Ok(body)
-}
-
-pub(in crate::web) async fn one<S: OutboxReader>(
-    State(app): State<Arc<App<S>>>,
-    visit: Visit,
-    Path(id): Path<String>,
-) -> Response {
-    let made = make_one(&app, &visit, &id).await;
-    visit.respond(made)
-}
-
-async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let id = input::letter_id(id).map_err(Problem::Malformed)?;
-    let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
-    let letter = app.ask(show_letter(letters(app)?, id, shown)).await?;
-    let gone = || Problem::NotFound("it is gone: it was handled, or discarded".to_owned());
-    let letter = letter.ok_or_else(gone)?;
-    if shown.is_some() {
-        tracing::info!(user = visit.access.user(), dead_letter = %id, "a masked payload was shown");
-    }
-    Ok(Page::new(format!("Dead letter {id}"), detail(visit, &letter)))
-}
-
-fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
-    let of_letter = |command: &'static str| Command::from(command).arg(letter.row.id);
-    html! {
-        (layout::facts(visit, letter))
-        (layout::no_payload(visit))
-        p {
-            (layout::command(visit, &of_letter("outbox dead-letters retry"))) " "
-            (layout::command(visit, &of_letter("outbox dead-letters discard")))
-        }
-    }
 }

@@ -9,9 +9,9 @@ use maud::{Markup, html};
 use outbox_core::OutboxReader;
 
 use super::{ROWS_MAX, is_full};
-use crate::input;
+use crate::input::{self, STATUSES};
 use crate::web::App;
-use crate::web::filter::{Filter, STATUSES};
+use crate::web::filter::Filter;
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::{Explanation, MessageOrAggregate, Question};
@@ -77,8 +77,7 @@ pub(in crate::web) async fn one<S: OutboxReader>(
 
 async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
     let id = input::message_id(id).map_err(Problem::Malformed)?;
-    let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
-    let message = app.ask(crate::show(&app.store, id, shown)).await?;
+    let message = app.ask(crate::show(&app.store, id, None)).await?;
     let why = explain(app, &MessageOrAggregate::Message(id)).await?;
     let Some(message) = message else {
         let first = why.findings.first();
@@ -88,14 +87,10 @@ async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Res
         );
         return Err(Problem::NotFound(text));
     };
-    if shown.is_some() {
-        tracing::info!(user = visit.access.user(), message = %id, "a masked payload was shown");
-    }
     let body = html! {
         (explanation(visit, &why))
         h2 { "Message" }
         (layout::facts(visit, &message))
-        (layout::no_payload(visit))
     };
     Ok(Page::new(format!("Message {id}"), body))
 }

@@ -1,11 +1,8 @@
 //! Pages about a simulated stream.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use async_trait::async_trait;
 use axum::{Extension, Router};
-use outbox_admin::StreamUse;
+use outbox_admin::doctor::StreamFacts;
 use outbox_admin::web::{Access, Dashboard, InboxView, StreamView};
 use outbox_core::{EventId, Fitness, Message};
 use outbox_testing::MemoryStore;
@@ -15,7 +12,7 @@ use crate::plant::{noted, published, relay, settle};
 
 #[derive(Clone, Default)]
 struct Described {
-    last_sequence: Arc<AtomicU64>,
+    messages: u64,
 }
 
 #[async_trait]
@@ -24,14 +21,12 @@ impl StreamView for Described {
         Ok(Some(7))
     }
 
-    async fn filled(&self) -> Result<Option<StreamUse>, String> {
-        let last_sequence = self.last_sequence.fetch_add(50, Ordering::Relaxed);
-        Ok(Some(StreamUse {
-            messages: last_sequence,
-            bytes: last_sequence * 10,
-            last_sequence,
+    async fn filled(&self) -> Result<Option<StreamFacts>, String> {
+        Ok(Some(StreamFacts {
+            messages: self.messages,
+            bytes: self.messages * 10,
             max_bytes: Some(100_000),
-            ..StreamUse::default()
+            ..StreamFacts::default()
         }))
     }
 
@@ -79,8 +74,7 @@ async fn the_overview_says_at_once_that_the_stream_is_full() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Fit).await;
     noted(&store, "a");
-    let stream = Described::default();
-    stream.last_sequence.store(10_000, Ordering::Relaxed);
+    let stream = Described { messages: 10_000 };
     let page = get(&described(&store, &stream), "/").await.expect(200).body;
     let full = "the stream is full (100000 of 100000 bytes): it refuses what does not fit, and 1 message is not published";
     assert!(page.contains(full), "{page}");

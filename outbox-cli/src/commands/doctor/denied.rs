@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use outbox::nats::Denial;
 use outbox::nats::async_nats::Event;
-use outbox_admin::Command;
+use outbox_admin::Next;
 use outbox_admin::doctor::{Check, Diagnosis, Examination};
 
 use crate::config::Outbox;
@@ -46,13 +46,21 @@ impl Denied {
         found
             .findings
             .retain(|finding| finding.check != Check::Nats && (was_seen || finding.check != Check::Stream));
+        let stream = &outbox.section.stream;
+        let roles = match as_relay {
+            true => "`relay` and `viewer`",
+            false => "`viewer`",
+        };
         let seen: Vec<String> = denials.iter().map(Denial::to_string).collect();
         let seen = seen.join(", ");
         found.findings.push(Diagnosis::failed(
             Check::Nats,
             format!("nats denies this login to {seen}"),
             "the permissions of whoever looks, beside those of a relay",
-            command(outbox, as_relay),
+            Next::advice(format!(
+                "grant the permissions of {roles} (docs/reference/permissions.md) for stream `{}` and prefix `{}`",
+                stream.name, stream.prefix
+            )),
         ));
     }
 
@@ -61,13 +69,39 @@ impl Denied {
     }
 }
 
-fn command(outbox: &Outbox, as_relay: bool) -> Command {
-    let stream = &outbox.section.stream;
-    let command = match as_relay {
-        true => "outbox print nats-permissions --role relay --role viewer",
-        false => "outbox print nats-permissions --role viewer",
-    };
-    Command::from(command)
-        .option("--stream", &stream.name)
-        .option("--prefix", &stream.prefix)
+#[cfg(test)]
+mod tests {
+    use outbox::nats::async_nats::ServerError;
+
+    use super::*;
+    use crate::config::{OutboxSection, Secret};
+
+    #[test]
+    fn denials_replace_what_could_not_be_seen() {
+        let outbox = Outbox {
+            section: OutboxSection::default(),
+            database_url: Secret::default(),
+            log_url: Secret::default(),
+            nats_url: Secret::default(),
+            nats_credentials: None,
+            source: None,
+        };
+        let denied = Denied::default();
+        let reason = "permissions violation for publish to \"$js.api.stream.info.events\"";
+        denied.hear(&Event::ServerError(ServerError::Other(reason.to_owned())));
+        let mut found = Examination::default();
+        let silent = Diagnosis::failed(Check::Nats, "no answer", "an answer", "outbox doctor");
+        found.findings.push(silent);
+        denied.tell(&outbox, false, &mut found);
+        assert_eq!(found.findings.len(), 1);
+        let Diagnosis { seen, next, .. } = &found.findings[0];
+        assert!(seen.contains("denies this login to publish on"), "{seen}");
+        assert!(
+            next.advice
+                .as_ref()
+                .is_some_and(|advice| advice.contains("`viewer`"))
+        );
+        denied.tell(&outbox, false, &mut found);
+        assert_eq!(found.findings.len(), 1);
+    }
 }

@@ -271,10 +271,6 @@ struct DoctorRow {
 }
 
 impl Print for DoctorRow {
-    fn name(&self) -> String {
-        self.outbox.clone()
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state);
         for finding in &self.findings {

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use outbox::core::{FailureClass, PublishError, Publisher as _, describe};
-use outbox::nats::async_nats::jetstream::consumer::{self, AckPolicy, ReplayPolicy};
-use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, RetentionPolicy, StorageType};
+use outbox::nats::async_nats::jetstream::consumer;
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox::nats::{JetStreamPublisher, StreamOutlook};
 use outbox_admin::doctor::{
-    Check, ConsumerFacts, Diagnosis, Examination, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer,
-    of_stream,
+    Check, ConsumerFacts, Diagnosis, Examination, MAX_BYTES, Wanted, inbox_memory, of_consumer, of_stream,
 };
 use outbox_admin::{Command, ConsumerRow, Next, quoted};
 
@@ -19,7 +17,7 @@ use crate::commands::place::Place;
 use crate::commands::stream::{self, WATCHED_MAX};
 use crate::failure::CommandError;
 
-const OF_STREAM: [Check; 2] = [Check::ConsumerSettings, Check::ConsumerBehind];
+const OF_STREAM: [Check; 1] = [Check::ConsumerBehind];
 
 const OF_TABLES: [Check; 3] = [
     Check::ConsumerPaused,
@@ -172,7 +170,7 @@ async fn look_closely(
         .get_stream(&settings.name)
         .await
         .map_err(|error| describe(&error))?;
-    let stream = stream_facts(handle.cached_info(), &client);
+    let stream = stream::facts(handle.cached_info(), &client);
     found.made([
         Check::Nats,
         Check::Stream,
@@ -225,37 +223,6 @@ async fn look_closely(
     Ok(())
 }
 
-fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
-    let (config, server) = (&info.config, client.server_info());
-    let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
-    let message_bytes = usize::try_from(config.max_message_size)
-        .ok()
-        .filter(|bytes| *bytes > 0)
-        .map_or(server.max_payload, |bytes| bytes.min(server.max_payload));
-    StreamFacts {
-        name: config.name.clone(),
-        keeps_what_was_read: config.retention == RetentionPolicy::Limits,
-        duplicate_window: config.duplicate_window,
-        max_age: Some(config.max_age).filter(|age| !age.is_zero()),
-        max_bytes: limit(config.max_bytes),
-        max_messages: limit(config.max_messages),
-        messages: info.state.messages,
-        bytes: info.state.bytes,
-        drops_oldest: config.discard == DiscardPolicy::Old,
-        max_messages_per_subject: limit(config.max_messages_per_subject),
-        refuses_per_subject: config.discard_new_per_subject,
-        is_in_memory: config.storage == StorageType::Memory,
-        replicas: config.num_replicas,
-        is_clustered: info
-            .cluster
-            .as_ref()
-            .is_some_and(|cluster| cluster.name.is_some()),
-        message_bytes,
-        is_supported: client.is_server_compatible(2, 9, 0),
-        version: server.version,
-    }
-}
-
 async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<ConsumerRow>) -> ConsumerFacts {
     let db = place.store.connection();
     let table = place
@@ -269,55 +236,8 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
     };
     ConsumerFacts {
         name: info.name.clone(),
-        unfit: unfit(&info.config),
         paused: row.as_ref().and_then(|row| row.paused.clone()),
         row,
         memory,
     }
-}
-
-/// Settings that an inbox updates or rejects.
-fn unfit(config: &consumer::Config) -> Vec<(String, String)> {
-    let mut unfit = Vec::new();
-    let mut need = |is_wrong: bool, seen: String, needed: &str| {
-        if is_wrong {
-            unfit.push((seen, needed.to_owned()));
-        }
-    };
-    need(
-        config.deliver_subject.is_some(),
-        "a push consumer".to_owned(),
-        "a pull consumer: an inbox asks for what it has room for",
-    );
-    need(
-        config.ack_policy != AckPolicy::Explicit,
-        format!("ack policy {:?}", config.ack_policy),
-        "Explicit: each message is acknowledged after its commit",
-    );
-    need(
-        config.replay_policy != ReplayPolicy::Instant,
-        format!("replay policy {:?}", config.replay_policy),
-        "Instant",
-    );
-    need(
-        config.max_deliver > 0,
-        format!("max_deliver {}", config.max_deliver),
-        "none: beyond it the server drops the message, while its metrics look clean",
-    );
-    need(
-        !config.backoff.is_empty(),
-        format!("backoff {:?}", config.backoff),
-        "none: it replaces ack_wait",
-    );
-    need(
-        config.headers_only,
-        "headers_only".to_owned(),
-        "payloads, which handlers read",
-    );
-    need(
-        !config.inactive_threshold.is_zero(),
-        format!("inactive_threshold {:?}", config.inactive_threshold),
-        "none, or its progress is deleted while no process runs",
-    );
-    unfit
 }

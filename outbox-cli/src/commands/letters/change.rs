@@ -7,9 +7,9 @@ use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use outbox_admin::{LetterCause, LetterChange, LetterPreview, LetterRow};
 use uuid::Uuid;
 
-use super::super::change::say_operation;
+use super::super::outcome::{Changed, PREVIEWED};
 use super::super::place::Place;
-use super::super::recheck;
+use super::super::{recheck, text};
 use super::{ChangeLettersCommand, GROUPED_MAX, letters_of};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, say};
@@ -26,26 +26,22 @@ impl ChangeLettersCommand {
         let place = Place::open_to_change(&self.place).await?;
         let letters = letters_of(&place)?;
         let taken = self.taken(&place, &letters, change, selection).await?;
-        let changed = if self.make.yes {
+        if self.make.yes {
             let count = async { taken.count(&place, &letters, change).await };
             self.make.confirm.check(&place, count).await?;
-            self.apply(&place, &letters, change, &taken).await?
-        } else {
-            let dead_letters = taken.count(&place, &letters, change).await?;
-            let mut preview = LetterPreview::of(change, dead_letters);
-            if change == LetterChange::Retry && preview.dead_letters > 0 {
-                preview.causes = causes(&place, &letters, &taken).await?;
-            }
-            output::one(self.place.output, &preview)?;
-            preview.dead_letters
-        };
-        if changed == 0 {
+            return self.apply(&place, &letters, change, &taken).await;
+        }
+        let dead_letters = taken.count(&place, &letters, change).await?;
+        let mut preview = LetterPreview::of(change, dead_letters);
+        if change == LetterChange::Retry && dead_letters > 0 {
+            preview.causes = causes(&place, &letters, &taken).await?;
+        }
+        output::one(self.place.output, &preview)?;
+        if dead_letters == 0 {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         }
-        if !self.make.yes {
-            say("nothing was changed; repeat it with `--yes`");
-        }
+        say(PREVIEWED);
         Ok(Outcome::Well)
     }
 
@@ -99,7 +95,7 @@ impl ChangeLettersCommand {
         letters: &DeadLetters,
         change: LetterChange,
         taken: &Taken,
-    ) -> Result<u64, CommandError> {
+    ) -> Result<Outcome, CommandError> {
         let intent = self.make.intent.intent();
         let operation = match (self.selection.group, &taken.rows) {
             (Some(group), _) => change.operation_on_group(&taken.selection, group, intent),
@@ -117,9 +113,16 @@ impl ChangeLettersCommand {
             }
         };
         let changed = place.carry_out(changed).await?;
-        output::one(self.place.output, &changed)?;
-        say_operation(changed.operation);
-        Ok(changed.dead_letters)
+        let (one, many) = match change {
+            LetterChange::Retry => (
+                "dead letter is to be tried again",
+                "dead letters are to be tried again",
+            ),
+            LetterChange::CancelRetry => ("dead letter is open again", "dead letters are open again"),
+            _ => ("dead letter is deleted", "dead letters are deleted"),
+        };
+        let what = text::counted(changed, one, many);
+        Changed::new(change, changed, operation.id, what).say(self.place.output)
     }
 }
 

@@ -56,8 +56,4 @@ impl Print for LetterGroup {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
     }
-
-    fn name(&self) -> String {
-        self.fingerprint.to_string()
-    }
 }

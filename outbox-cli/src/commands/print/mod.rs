@@ -1,12 +1,10 @@
 //! `outbox print`: built-in files, and rights for a deployment.
 
 mod grants;
-mod permissions;
 
 use clap::Subcommand;
 
 pub use self::grants::{DatabaseArgument, GrantsCommand, RoleArgument, TablesArgument};
-pub use self::permissions::{NatsRoleArgument, PermissionsCommand};
 use crate::config::DEFAULT_FILE;
 use crate::failure::CommandError;
 use crate::output;
@@ -29,8 +27,6 @@ pub enum PrintCommand {
     Grafana,
     /// The GRANT statements that a login of the database needs for its role.
     Grants(GrantsCommand),
-    /// A user of nats-server with the permissions for its role.
-    NatsPermissions(PermissionsCommand),
 }
 
 const UNIT: &str = include_str!("../../../deploy/outbox-relay.service");
@@ -54,7 +50,6 @@ impl PrintCommand {
             Self::Alerts => ALERTS.to_owned(),
             Self::Grafana => BOARD.to_owned(),
             Self::Grants(command) => command.text()?,
-            Self::NatsPermissions(command) => command.text()?,
         };
         output::write(&text)
     }

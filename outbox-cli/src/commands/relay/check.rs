@@ -1,7 +1,5 @@
 //! Validates a configuration without contacting a server.
 
-use std::fmt::Write as _;
-
 use outbox::Failure;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt, Relay};
@@ -11,7 +9,7 @@ use sea_orm::{ConnectOptions, DatabaseConnection};
 
 use super::log;
 use crate::commands::servers;
-use crate::config::{Config, Outbox};
+use crate::config::Outbox;
 
 pub(super) async fn check(outbox: &Outbox) -> Result<(), Failure> {
     named(outbox, try_check(outbox).await)
@@ -56,32 +54,6 @@ async fn lazy(outbox: &Outbox) -> Result<DatabaseConnection, ConnectError> {
     let mut options = ConnectOptions::new(outbox.database_url.expose());
     options.min_connections(0);
     Box::pin(open_lazily(options)).await
-}
-
-pub(super) fn summary(config: &Config) -> String {
-    let mut text = format!("probes and metrics on http://{}\n", config.http.address);
-    for outbox in &config.outboxes {
-        let (section, stream) = (&outbox.section, &outbox.section.stream);
-        let scheme = outbox.database_url.expose().split(':').next().unwrap_or_default();
-        let tables = match &section.schema {
-            Some(schema) => format!("{schema}.{}outbox_messages", section.prefix),
-            None => format!("{}outbox_messages", section.prefix),
-        };
-        let made = if stream.provision {
-            "made if missing"
-        } else {
-            "only checked"
-        };
-        let _ = writeln!(
-            text,
-            "outbox `{}`: {scheme}, {}table {tables} -> stream {} ({made}), subjects {}.>",
-            outbox.name(),
-            if section.log.read { "its log and " } else { "" },
-            stream.name,
-            stream.prefix
-        );
-    }
-    text
 }
 
 #[derive(Debug)]

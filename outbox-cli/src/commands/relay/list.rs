@@ -40,8 +40,4 @@ impl Print for RelayRow {
     fn columns() -> &'static [Column<Self>] {
         Self::COLUMNS
     }
-
-    fn name(&self) -> String {
-        self.owner.to_string()
-    }
 }

@@ -14,8 +14,8 @@ use sea_orm::{DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
 
 use super::super::arguments::PlaceArguments;
-use super::super::change::say_operation;
 use super::super::intent::MakeArguments;
+use super::super::outcome::{PREVIEWED, say_operation};
 use super::super::place::Place;
 use super::log_row::{self, LogRow, is_there};
 use crate::config::Outbox;
@@ -129,7 +129,7 @@ impl LogChangeCommand {
             ));
         })?;
         place.ask(place.store.finish(operation.id, changed)).await?;
-        say_operation(Some(operation.id));
+        say_operation(operation.id);
         Ok(())
     }
 }
@@ -153,7 +153,7 @@ fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Ou
     let mut row = LogRow::of(status);
     row.would = Some(would);
     output::one(format, &row)?;
-    say("nothing was changed; repeat it with `--yes`");
+    say(PREVIEWED);
     Ok(Outcome::Well)
 }
 

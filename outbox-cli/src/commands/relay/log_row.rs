@@ -184,10 +184,6 @@ impl LogRow {
 }
 
 impl Print for LogRow {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
     fn text(&self) -> Option<String> {
         let mut text = format!("{}\n", self.line());
         if let Some(would) = self.would {

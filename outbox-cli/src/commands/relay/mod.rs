@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
 use crate::failure::{CommandError, Outcome};
-use crate::{invocation, output};
+use crate::invocation;
 pub use list::ListRelaysCommand;
 pub use log::{LogChangeCommand, LogCommand};
 
@@ -29,8 +29,6 @@ pub use log::{LogChangeCommand, LogCommand};
 pub enum RelayCommand {
     /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
     Run(ConfigArguments),
-    /// Check file and environment without a connection.
-    CheckConfig(ConfigArguments),
     /// List live relays, and dead relays whose partitions have no new owner.
     List(ListRelaysCommand),
     /// The database's log, for a relay that reads it instead of polling the table.
@@ -59,9 +57,8 @@ impl RelayCommand {
     ///
     /// Dropping the future asks the relays to stop without waiting for them.
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        let (arguments, is_run) = match self {
-            Self::Run(arguments) => (arguments, true),
-            Self::CheckConfig(arguments) => (arguments, false),
+        let arguments = match self {
+            Self::Run(arguments) => arguments,
             Self::List(command) => return command.run().await,
             Self::Log(command) => return command.run().await,
         };
@@ -73,12 +70,8 @@ impl RelayCommand {
         for outbox in &config.outboxes {
             check::check(outbox).await.map_err(CommandError::configuration)?;
         }
-        if is_run {
-            logging::start(&config.log, filter);
-            run::run(config, &environment).await?;
-        } else {
-            output::write(&check::summary(&config))?;
-        }
+        logging::start(&config.log, filter);
+        run::run(config, &environment).await?;
         Ok(Outcome::Well)
     }
 }

@@ -19,6 +19,13 @@ impl Answer {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
+    /// Ids of a list.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        let json = self.json();
+        let ids = json.as_array().unwrap().iter();
+        ids.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    }
+
     pub(crate) fn says(&self, words: &str) -> bool {
         self.out.contains(words) || self.said.contains(words)
     }

@@ -26,7 +26,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     let by_ann = ["--actor", "ann", "--reason", "INC-7", "-o", "json"];
     let words = [["retry", "--all", "--limit", "1", "--yes"].as_slice(), &by_ann].concat();
     let retried = ask(place, &words).expect(0);
-    assert_eq!(retried.json()["messages"], 1);
+    assert_eq!(retried.json()["changed"], 1);
     let id = retried.json()["operation"].as_str().unwrap().to_owned();
     assert!(
         retried.said.contains(&format!("outbox audit show {id}")),
@@ -48,17 +48,16 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     }
 
     let skipped = ask(place, "retry --skip --all --yes -o json").expect(0);
-    assert_eq!(skipped.json()["messages"], 2);
+    assert_eq!(skipped.json()["changed"], 2);
     let again = ask(place, "retry --skip --all --yes -o json").expect(5);
     assert_eq!(
-        (&again.json()["messages"], again.json()["operation"].is_null()),
+        (&again.json()["changed"], again.json()["operation"].is_null()),
         (&0.into(), true)
     );
-    let names = ask(place, "audit --since 1h -o name").expect(0).out;
-    let names: Vec<&str> = names.lines().collect();
-    assert_eq!(names, [skipped.json()["operation"].as_str().unwrap(), &id]);
-    let of_ann = ask(place, "audit --actor ann --kind retry -o name").expect(0);
-    assert_eq!(of_ann.out.trim_end(), id);
+    let ids = ask(place, "audit --since 1h -o json").expect(0).ids();
+    assert_eq!(ids, [skipped.json()["operation"].as_str().unwrap(), &id]);
+    let of_ann = ask(place, "audit --actor ann --kind retry -o json").expect(0);
+    assert_eq!(of_ann.ids(), [id.clone()]);
     ask(place, &format!("audit --before {id}")).expect(5);
     let other = ask(place, &format!("replay --operation {id}")).expect(2);
     assert!(other.said.contains("outbox audit --kind replay"), "{other:?}");
@@ -92,10 +91,9 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
     assert_eq!(shown(0), ([0, 3, 0], waiting.to_owned()));
     planted.handle().await;
     assert_eq!(shown(3).0, [0, 0, 3]);
-    let keys = ask(place, "dead-letters list -o name").expect(0).out;
-    let keys: Vec<&str> = keys.lines().collect();
-    ask(place, &["dead-letters", "retry", keys[0], "--yes"]).expect(0);
-    ask(place, &["dead-letters", "discard", keys[1], "--yes"]).expect(0);
+    let keys = ask(place, "dead-letters list -o json").expect(0).ids();
+    ask(place, &["dead-letters", "retry", &keys[0], "--yes"]).expect(0);
+    ask(place, &["dead-letters", "discard", &keys[1], "--yes"]).expect(0);
     let text = ask(place, &format!("audit show {operation}")).expect(3).out;
     for expected in [
         "now: 1 handled or discarded, 1 to be tried again, 1 open: failed again, being tried, or cancelled\n",
@@ -146,13 +144,13 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     .await;
     program.kill().unwrap();
     program.wait().unwrap();
-    let id = ask(place, "audit -o name").expect(0).out;
-    let go_on = ["replay", "--operation", id.trim_end()];
+    let ids = ask(place, "audit -o json").expect(0).ids();
+    let go_on = ["replay", "--operation", &ids[0]];
     ask(place, &go_on);
     let done = ask(place, &[go_on.as_slice(), &["--yes", "-o", "json"]].concat())
         .expect(0)
         .json();
-    assert_eq!(done["messages"], MESSAGES);
+    assert_eq!(done["changed"], MESSAGES);
     let copies = i64::try_from(MESSAGES).unwrap();
     assert_eq!(
         place.count("outbox_messages", "event_id IS NOT NULL").await,

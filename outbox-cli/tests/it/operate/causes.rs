@@ -204,8 +204,8 @@ async fn a_retry_of_dead_letters_says_whether_their_consumer_can_try_them() {
         (&"unknown".into(), &"consumer-idle".into(), &3.into()),
         "{cause}"
     );
-    let first = ask(place, "dead-letters list --limit 1 -o name").out;
-    let cause = preview(&[first.trim_end()]);
+    let first = ask(place, "dead-letters list --limit 1 -o json").ids();
+    let cause = preview(&[&first[0]]);
     assert_eq!(
         (&cause["dead_letters"], &cause["failed_since"]),
         (&1.into(), &2.into()),

@@ -41,7 +41,7 @@ async fn a_change_needs_yes(kind: Kind) {
         .expect(0)
         .json();
     assert_eq!(
-        (&skipped["change"], &skipped["messages"]),
+        (&skipped["change"], &skipped["changed"]),
         (&"skip".into(), &1.into())
     );
     assert_eq!(status(place, id), "dead");
@@ -53,13 +53,9 @@ async fn a_change_needs_yes(kind: Kind) {
     ask(place, "retry --all --yes").expect(5);
     planted.publish_after(&relay).await;
     let replayed = ask(place, "replay --type order.placed --since 1h --yes -o json").expect(0);
-    assert_eq!(replayed.json()["messages"], 2);
+    assert_eq!(replayed.json()["changed"], 2);
     assert_eq!(
-        ask(place, "list --status pending -o name")
-            .expect(0)
-            .out
-            .lines()
-            .count(),
+        ask(place, "list --status pending -o json").expect(0).ids().len(),
         2
     );
     planted.close().await;

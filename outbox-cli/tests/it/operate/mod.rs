@@ -2,7 +2,6 @@
 
 pub(crate) mod answer;
 mod audit;
-mod browser;
 mod causes;
 mod changes;
 mod denied;
@@ -11,12 +10,10 @@ mod files;
 mod forget;
 mod hints;
 mod inbox;
-mod keys;
 mod lists;
 mod migrate;
 mod no_stream;
 mod pause;
-mod permissions;
 pub(crate) mod plant;
 mod production;
 mod prove;
@@ -28,5 +25,4 @@ pub(crate) mod serve;
 mod serve_rights;
 mod statements;
 mod timeline;
-mod viewer;
 mod why;

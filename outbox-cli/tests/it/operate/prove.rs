@@ -370,7 +370,7 @@ async fn what_is_open_or_unknown_is_said() {
     planted.publish().await;
     let open = prove(&planted, &[]).expect(3).json();
     assert_eq!(open["consumers"][0]["open"], 1, "{open:#}");
-    assert_eq!(nexts(&open), ["outbox consumers lag billing"]);
+    assert_eq!(nexts(&open), ["outbox consumers list"]);
     let nobody = prove(&planted, &["--consumer", "nobody"]).expect(3).json();
     assert!(
         nobody["reasons"][0]["what"]

@@ -244,7 +244,7 @@ async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Ki
 }
 
 /// Read-only commands and previews.
-pub(super) const READS: [&str; 23] = [
+pub(super) const READS: [&str; 21] = [
     "status",
     "list",
     "relay list",
@@ -260,13 +260,11 @@ pub(super) const READS: [&str; 23] = [
     "replay --all",
     "resume order/2",
     "consumers list",
-    "consumers lag billing",
     "consumers pause billing --reason test",
     "dead-letters list",
     "dead-letters groups",
     "dead-letters retry --consumer billing",
     "pause --aggregate-type order",
-    "pause --list",
     "audit",
 ];
 
@@ -285,16 +283,19 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
     let operator = Login::new(kind, place, &[Role::Operator]).await;
     let ask = |login: &Login, command: &str| -> Answer { logged_in(place, &login.url, &place.nats, command) };
-    let letter = ask(&viewer, "dead-letters list -o name").expect(0).out;
-    let (letter, halting) = (letter.trim_end(), halting.to_string());
+    let letter = ask(&viewer, "dead-letters list -o json")
+        .expect(0)
+        .ids()
+        .remove(0);
+    let halting = halting.to_string();
     let reads = READS
         .map(str::to_owned)
         .into_iter()
         .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
     for command in reads {
         let answer = ask(&viewer, &command);
-        // Nothing is paused or changed yet.
-        let is_empty = matches!(command.as_str(), "pause --list" | "audit") && answer.code == Some(5);
+        // Nothing is changed yet.
+        let is_empty = command == "audit" && answer.code == Some(5);
         let is_well = is_empty || matches!(answer.code, Some(0 | 3 | 4));
         assert!(is_well && !answer.says("denied"), "{command}: {answer:?}");
     }
@@ -330,8 +331,8 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     for command in &changes {
         ask(&operator, command).expect(0);
     }
-    let operation = ask(&viewer, "audit --limit 1 -o name").expect(0).out;
-    ask(&viewer, &format!("audit show {}", operation.trim_end())).expect(0);
+    let operations = ask(&viewer, "audit --limit 1 -o json").expect(0).ids();
+    ask(&viewer, &format!("audit show {}", operations[0])).expect(0);
     // Replayed copies would prevent forgetting.
     let copies = format!(
         "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",

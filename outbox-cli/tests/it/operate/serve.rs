@@ -142,13 +142,6 @@ async fn pages_show_the_outbox_and_change_nothing() {
     let after = planted.store.list(&Selection::all(), ALL).await.unwrap();
     assert_eq!(before, after);
     drop(served);
-    let served = Served::start(&planted.place, &["--payloads"]);
-    let (_, page) = served.get(&message, &[]).await;
-    assert!(
-        page.contains("order_id") && !page.contains("ada@example.org"),
-        "{page}"
-    );
-    drop(served);
     planted.close().await;
 }
 
@@ -204,14 +197,8 @@ async fn dead_letters_are_found_by_what_failed() {
     assert_eq!(alike.len(), 1, "{page}");
     let (_, page) = served.get(&alike[0], &[]).await;
     assert!(page.contains("outbox dead-letters retry --group "), "{page}");
-    let letters = links(&page, "/dead-letters/");
-    assert_eq!(letters.len(), 3, "{page}");
-    let (status, page) = served.get(&letters[0], &[]).await;
-    assert!(status == 200 && page.contains("no price"), "{page}");
+    assert_eq!(page.matches("no price").count(), 3, "{page}");
     assert!(!page.contains("order_id"), "{page}");
-    let gone = "/dead-letters/019ab000-0000-7000-8000-000000000001";
-    assert_eq!(served.get(gone, &[]).await.0, 404);
-    assert_eq!(served.get("/dead-letters/1", &[]).await.0, 400);
     drop(served);
     planted.close().await;
 }

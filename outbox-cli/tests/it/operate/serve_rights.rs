@@ -16,7 +16,6 @@ async fn pages(planted: &Planted) -> Vec<String> {
     let halting = planted.placed("1").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;
-    let letter = ask(&planted.place, "dead-letters list -o name").expect(0);
     ask(&planted.place, "pause --yes").expect(0);
     let mut pages: Vec<String> = [
         "/",
@@ -28,8 +27,6 @@ async fn pages(planted: &Planted) -> Vec<String> {
     .map(str::to_owned)
     .into();
     pages.push(format!("/messages/{handled}"));
-    let letter = letter.out.trim_end();
-    pages.push(format!("/dead-letters/{letter}"));
     pages
 }
 

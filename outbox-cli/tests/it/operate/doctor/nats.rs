@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use outbox::core::Fitness;
 use outbox::inbox::PausedConsumers;
-use outbox::nats::async_nats::jetstream;
-use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use outbox::testing::{eventually, free_port};
 
@@ -146,56 +144,6 @@ async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
         context.delete_stream(&place.name).await.unwrap();
         context.create_stream(config).await.unwrap();
         assert_eq!(checks(&doctor(place, &[]).expect(3)), [check]);
-    }
-    planted.close().await;
-}
-
-#[tokio::test]
-async fn each_setting_of_a_consumer_that_an_inbox_would_not_take_is_found() {
-    let Some(planted) = sound(Kind::Sqlite).await else {
-        return;
-    };
-    let place = &planted.place;
-    let stream = context(place).await.get_stream(&place.name).await.unwrap();
-    let durable = |change: fn(&mut pull::Config)| {
-        let mut config = pull::Config {
-            durable_name: Some("billing".to_owned()),
-            ..pull::Config::default()
-        };
-        change(&mut config);
-        config
-    };
-    for (seen, config) in [
-        ("max_deliver 5", durable(|config| config.max_deliver = 5)),
-        ("headers_only", durable(|config| config.headers_only = true)),
-        (
-            "inactive_threshold",
-            durable(|config| config.inactive_threshold = DAY),
-        ),
-        (
-            "backoff",
-            durable(|config| {
-                config.backoff = vec![Duration::from_secs(1)];
-                config.max_deliver = 2;
-            }),
-        ),
-        (
-            "ack policy",
-            durable(|config| config.ack_policy = jetstream::consumer::AckPolicy::All),
-        ),
-        (
-            "replay policy",
-            durable(|config| config.replay_policy = jetstream::consumer::ReplayPolicy::Original),
-        ),
-    ] {
-        stream.create_consumer(config).await.unwrap();
-        let answer = doctor(place, &[]).expect(3);
-        assert!(
-            found(&answer).contains(&("consumer-settings".to_owned(), "billing".to_owned())),
-            "{answer:?}"
-        );
-        assert!(answer.out.contains(seen), "{seen}: {answer:?}");
-        stream.delete_consumer("billing").await.unwrap();
     }
     planted.close().await;
 }

@@ -1,4 +1,6 @@
-//! Database rights per role.
+//! Database rights per role, the source of grants, documentation and tests.
+//!
+//! Invariant: each role has exactly the rights for its work.
 
 use std::fmt;
 
