@@ -23,7 +23,6 @@ use crate::words::{any, utc, yes};
 
 /// One operation in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct OperationRow {
     /// Operation id.
     #[serde(serialize_with = "serial::text")]
@@ -67,7 +66,6 @@ impl From<&Operation> for OperationRow {
 
 /// An operation with its messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct OperationDetail {
     /// The list row.
     #[serde(flatten)]

@@ -29,7 +29,6 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 /// A change to selected messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Change {
     /// Makes dead letters pending again.
     Retry,
@@ -49,7 +48,6 @@ impl Change {
     const ALL: [Self; 3] = [Self::Retry, Self::Skip, Self::Replay];
 
     /// Words after `outbox` on the command line.
-    #[must_use]
     pub fn command(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -67,7 +65,6 @@ impl Change {
     }
 
     /// The change of an operation; `None` for other kinds.
-    #[must_use]
     pub fn of(operation: &Operation) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -76,7 +73,6 @@ impl Change {
 
     /// A new operation for [`carry_out`], on all selected messages or the first
     /// ones.
-    #[must_use]
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
         let scope = OperationScope::messages(self.narrow(selection)).first(first);
         Operation::new(self.kind(), scope, intent)
@@ -105,7 +101,6 @@ impl Change {
 
 /// What a change would do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Preview {
     /// The change.
     pub change: Change,
@@ -144,7 +139,6 @@ pub struct Preview {
 
 /// Messages with the same error, apart from numbers, ids and quoted parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ErrorCount {
     /// Error, with `<n>` for parts that differ.
     pub error: String,

@@ -20,7 +20,6 @@ const NO_ROWS: &str = "this database has no row of the consumer; its inbox may b
 
 /// State of one consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct ConsumerRow {
     /// Consumer name.
     pub consumer: String,
@@ -65,7 +64,6 @@ struct Watched {
 
 /// Kinds of consumer problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ConsumerTrouble {
     /// The broker has no such consumer.
     Absent,
@@ -121,7 +119,6 @@ impl ConsumerRow {
     }
 
     /// Whether another observation could show a pull request or progress.
-    #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let watched = self.watched.unwrap_or(Watched {
             over: Duration::ZERO,
@@ -174,7 +171,6 @@ impl ConsumerRow {
     }
 
     /// Problems, each with a sentence.
-    #[must_use]
     pub fn troubles(&self) -> Vec<(ConsumerTrouble, Reason)> {
         let mut troubles: Vec<_> = self.of_stream().into_iter().collect();
         let open = self.dead_letters_open.unwrap_or_default();

@@ -16,7 +16,6 @@ const FAILURES_MIN: u32 = 8;
 
 /// Messages that keep failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Failing {
     /// Number among the first 1,000 waiting messages.
     pub messages: u64,

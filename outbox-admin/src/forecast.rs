@@ -26,7 +26,6 @@ pub struct ConsumerSeen {
 
 impl ConsumerSeen {
     /// Progress from a row; `None` without such a consumer.
-    #[must_use]
     pub fn of(row: &ConsumerRow) -> Option<Self> {
         Some(Self {
             consumer: row.consumer.clone(),
@@ -47,7 +46,6 @@ pub struct Seen {
 
 /// Future at the present rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Forecast {
     /// Time between the observations.
     #[serde(rename = "between_seconds", serialize_with = "serial::seconds")]
@@ -59,7 +57,6 @@ pub struct Forecast {
 /// Subject of a prospect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Subject {
     /// Messages to be published.
     Backlog,
@@ -70,7 +67,6 @@ pub enum Subject {
 /// How a prospect ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Outlook {
     /// Already finished.
     Done,
@@ -88,7 +84,6 @@ impl fmt::Display for Outlook {
 
 impl Outlook {
     /// Whether an operator should act.
-    #[must_use]
     pub fn is_bad(self) -> bool {
         self == Self::Never
     }
@@ -96,7 +91,6 @@ impl Outlook {
 
 /// One prospect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Prospect {
     /// Its subject.
     pub subject: Subject,
@@ -117,7 +111,6 @@ pub struct Prospect {
 }
 
 /// Extrapolates observations made `between` apart. Unknown values give no prospect.
-#[must_use]
 pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
     let mut prospects = Vec::new();
     if between > Duration::ZERO {
@@ -264,7 +257,6 @@ impl Prospect {
 
 /// A consumer with its forecast.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct ListedConsumer {
     /// The consumer.
     #[serde(flatten)]
@@ -275,7 +267,6 @@ pub struct ListedConsumer {
 
 impl ListedConsumer {
     /// Selects the consumer's prospects from a forecast.
-    #[must_use]
     pub fn new(row: ConsumerRow, forecast: Option<&Forecast>) -> Self {
         let forecast = forecast.map(|forecast| {
             let prospects = forecast.prospects.iter();

@@ -11,7 +11,6 @@ const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
 /// What forgetting would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ForgetPreview {
     /// The aggregates.
     pub aggregates: Vec<ForgetRow>,
@@ -21,7 +20,6 @@ pub struct ForgetPreview {
 
 /// An aggregate to be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ForgetRow {
     /// Aggregate type.
     pub aggregate_type: String,
@@ -39,7 +37,6 @@ pub struct ForgetRow {
 
 impl ForgetRow {
     /// Whether the outbox has anything of the aggregate.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.last_sequence.is_some() || self.messages > 0
     }

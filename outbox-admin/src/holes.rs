@@ -29,7 +29,6 @@ pub(crate) const NOT_KNOWN: &str =
 
 /// Consecutive missing sequences, after a sequence with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Hole {
     /// First missing sequence.
     pub first: u64,
@@ -42,7 +41,6 @@ pub struct Hole {
 
 impl Hole {
     /// `#2`, or `#2 to #7`.
-    #[must_use]
     pub fn numbers(&self) -> String {
         match self.first == self.last {
             true => format!("#{}", self.first),

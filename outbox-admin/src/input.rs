@@ -17,7 +17,6 @@ const UNITS: [(&str, u64); 5] = [
 ];
 
 /// A number and a unit: `500ms`, `15s`, `10m`, `2h` or `7d`.
-#[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);

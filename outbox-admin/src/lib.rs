@@ -14,7 +14,7 @@
 //! | end of a backlog | [`forecast`](fn@forecast) |
 //! | previews of pauses | [`pauses`], [`preview_pause`], [`preview_unpause`] |
 //! | previews of changes | [`preview`], [`preview_resume`], [`preview_forget`] |
-//! | causes of failures | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
+//! | causes of failures | [`causes`](fn@causes), [`causes_of_aggregate`] |
 //! | operations | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | lag of consumers | [`consumers`](fn@consumers) |
 //! | consistency of the set-up | [`doctor`] |
@@ -76,9 +76,8 @@ pub use forecast::{ConsumerSeen, Forecast, ListedConsumer, Outlook, Prospect, Se
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use holes::Hole;
 pub use letters::{
-    GroupFingerprint, GroupFingerprintError, LetterCause, LetterChange, LetterDetail, LetterGroup,
-    LetterPreview, LetterRow, carry_out_by_key, carry_out_letters, group_letters, letter_causes,
-    read_letters, show_letter,
+    GroupFingerprint, GroupFingerprintError, LetterChange, LetterDetail, LetterGroup, LetterPreview,
+    LetterRow, carry_out_by_key, carry_out_letters, group_letters, read_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};
@@ -92,7 +91,7 @@ pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, cau
 pub use relays::{RelayRow, relays};
 pub use resume::preview_resume;
 pub use status::{BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, RelayCounts, Status, status};
-pub use stream_view::{InboxView, NoStream, Refuses, StreamView, look_ahead};
+pub use stream_view::{InboxView, NoStream, Refuses, StreamView, answered, look_ahead};
 pub use table::{Column, Columns};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects};
 pub use verdict::{Reason, State};

@@ -22,7 +22,6 @@ use crate::words::{any, compact, utc};
 
 /// A message in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct MessageRow {
     /// Message id.
     #[serde(serialize_with = "serial::text")]
@@ -82,7 +81,6 @@ impl From<StoredMessage> for MessageRow {
 
 /// A message with its content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct MessageDetail {
     /// The list row.
     #[serde(flatten)]
@@ -100,7 +98,6 @@ pub struct MessageDetail {
 
 /// Content of a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct PayloadView {
     /// Version of the payload schema.
     pub event_version: u32,
@@ -173,7 +170,6 @@ pub async fn page(
 
 impl MessageRow {
     /// Position, for the next page.
-    #[must_use]
     pub fn place(&self) -> Place {
         Place {
             row_id: self.row_id,

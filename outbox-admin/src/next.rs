@@ -26,34 +26,29 @@ impl Command {
     }
 
     /// Adds an argument.
-    #[must_use]
     pub fn arg(mut self, value: impl ToString) -> Self {
         self.arguments.push((None, value.to_string()));
         self
     }
 
     /// Adds a flag, such as `--yes`.
-    #[must_use]
     pub fn flag(mut self, name: &str) -> Self {
         self.literal = format!("{} {name}", self.literal).into();
         self
     }
 
     /// Adds an option, such as `--outbox shop`.
-    #[must_use]
     pub fn option(mut self, name: &'static str, value: impl ToString) -> Self {
         self.arguments.push((Some(name), value.to_string()));
         self
     }
 
     /// The literal words before the arguments.
-    #[must_use]
     pub fn literal(&self) -> &str {
         &self.literal
     }
 
     /// Arguments, with option names.
-    #[must_use]
     pub fn arguments(&self) -> &[(Option<&'static str>, String)] {
         &self.arguments
     }
@@ -114,7 +109,6 @@ pub struct Next {
 
 impl Next {
     /// Advice without a command.
-    #[must_use]
     pub fn advice(words: impl Into<String>) -> Self {
         Self {
             command: None,
@@ -123,7 +117,6 @@ impl Next {
     }
 
     /// A command with advice.
-    #[must_use]
     pub fn and_advice(command: impl Into<Command>, words: impl Into<String>) -> Self {
         Self {
             command: Some(command.into()),
@@ -132,7 +125,6 @@ impl Next {
     }
 
     /// Next step without a live relay. The login may lack a relay's rights.
-    #[must_use]
     pub fn start_relay() -> Self {
         Self::and_advice(
             "outbox relay list",
@@ -141,13 +133,11 @@ impl Next {
     }
 
     /// Whether there is no step.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.command.is_none() && self.advice.is_none()
     }
 
     /// Command line, or empty.
-    #[must_use]
     pub fn line(&self) -> String {
         self.command.as_ref().map(Command::to_string).unwrap_or_default()
     }

@@ -19,7 +19,6 @@ const COUNTED_MAX: u32 = 10_000;
 
 /// An active pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct PauseRow {
     /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
@@ -47,7 +46,6 @@ impl PauseRow {
     }
 
     /// Scope of the pause, in words.
-    #[must_use]
     pub fn scope(&self) -> String {
         pause_scope(self.aggregate_type.as_deref())
     }
@@ -77,7 +75,6 @@ impl PauseRow {
 }
 
 /// Scope in words.
-#[must_use]
 pub fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
@@ -166,7 +163,6 @@ pub async fn preview_unpause(
 }
 
 /// What a pause holds, in words.
-#[must_use]
 pub fn publishing_of(aggregate_type: Option<&str>) -> String {
     format!("publishing of {}", pause_scope(aggregate_type))
 }

@@ -22,7 +22,6 @@ pub const RECHECKED_MAX: usize = 100;
 /// Whether a cause holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Holds {
     /// A retry would fail or wait.
     Still,
@@ -41,7 +40,6 @@ impl fmt::Display for Holds {
 /// What blocks or blocked a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Obstacle {
     /// The row cannot be decoded.
     Unreadable,
@@ -65,14 +63,6 @@ pub enum Obstacle {
     NoRelay,
     /// The relay cannot reach the broker, fetch or settle.
     RelayAiling,
-    /// The broker has no such consumer.
-    ConsumerAbsent,
-    /// The consumer is paused.
-    ConsumerPaused,
-    /// No open pull request was observed.
-    ConsumerIdle,
-    /// A handler failed.
-    Handler,
 }
 
 /// Why the broker would reject a message.
@@ -88,7 +78,6 @@ pub struct Refused {
 
 /// A cause shared by messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct CauseNow {
     /// Whether the cause holds.
     pub holds: Holds,

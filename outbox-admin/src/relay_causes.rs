@@ -1,7 +1,10 @@
 //! Explains missing, failing and disagreeing relays, from registrations and expiry only.
 
-use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, RelayTrouble, TroubleClass};
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::LEASE_TTL_MAX;
+use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, PartitionOwner, RelayTrouble, TroubleClass};
 
+use crate::verdict::{Reason, State};
 use crate::words::in_words;
 
 fn named(name: Option<&str>, owner: OwnerId) -> String {
@@ -98,8 +101,39 @@ fn fails_at(relay: &LiveRelay, trouble: &RelayTrouble) -> String {
     )
 }
 
+/// Failing and disagreeing relays.
+pub(crate) fn reasons(relays: &[LiveRelay]) -> Vec<Reason> {
+    let failing = failing(relays).map(|failing| {
+        let state = match failing.is_stuck {
+            true => State::Stuck,
+            false => State::Degraded,
+        };
+        Reason::new(state, failing.what, "outbox relay list")
+    });
+    let apart = disagreeing(relays).map(|what| Reason::new(State::Degraded, what, "outbox relay list"));
+    failing.into_iter().chain(apart).collect()
+}
+
+/// Missing leases, and leases that end too late.
+pub(crate) fn leases(leases: &[PartitionOwner]) -> Option<Reason> {
+    let present = u16::try_from(leases.len()).unwrap_or(u16::MAX);
+    if present < PARTITIONS {
+        let missing = PARTITIONS - present;
+        let what = format!(
+            "{missing} of {PARTITIONS} partitions have no row in the table of leases, so no relay publishes their messages"
+        );
+        return Some(Reason::new(State::Stuck, what, "outbox migrate --yes"));
+    }
+    let ahead = leases.iter().filter(|lease| lease.is_ahead).count();
+    let what = format!(
+        "{ahead} leases were granted before the database's clock was set back; relays take these partitions within {} s",
+        LEASE_TTL_MAX.as_secs()
+    );
+    (ahead > 0).then(|| Reason::new(State::Degraded, what, "outbox relay list"))
+}
+
 /// `None` if all destinations and sources agree.
-pub(crate) fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
+fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
     let mut registered = relays
         .iter()
         .filter_map(|relay| Some((relay, relay.registration.destination.as_ref()?)));

@@ -17,7 +17,6 @@ use crate::words::{any, utc};
 
 /// A live relay, or a dead relay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct RelayRow {
     /// Owner id, new at each start.
     #[serde(serialize_with = "serial::text")]
@@ -102,7 +101,6 @@ impl RelayRow {
     }
 
     /// Fitness, or `dead`.
-    #[must_use]
     pub fn says(&self) -> &'static str {
         self.fitness.map_or("dead", Fitness::as_str)
     }

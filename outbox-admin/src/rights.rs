@@ -6,7 +6,6 @@ use std::fmt;
 
 /// A login of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum Role {
     /// A Rust writer.
     Writer,
@@ -40,7 +39,6 @@ impl Role {
     ];
 
     /// The role as a word.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Writer => "writer",
@@ -57,7 +55,6 @@ impl Role {
 
 /// An object, without schema and prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Object {
     /// A table.
     Table(&'static str),
@@ -71,7 +68,6 @@ pub enum Object {
 
 impl Object {
     /// Name without schema and prefix.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Table(name) | Self::View(name) | Self::Sequence(name) | Self::Routine(name) => name,
@@ -79,7 +75,6 @@ impl Object {
     }
 
     /// Whether the object belongs to the inbox.
-    #[must_use]
     pub fn is_of_inbox(self) -> bool {
         self.name().starts_with("inbox_")
     }
@@ -87,7 +82,6 @@ impl Object {
 
 /// Deployments that need a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum When {
     /// All deployments.
     Always,
@@ -109,7 +103,6 @@ impl fmt::Display for When {
 
 /// One row of the rights table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct Grant {
     /// The role.
     pub role: Role,
@@ -317,7 +310,6 @@ pub const GRANTS: &[Grant] = &[
 const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", "EXECUTE"];
 
 /// Combined rights of roles, in table order.
-#[must_use]
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
     let has = |role: Role| {
         roles.contains(&role)

@@ -22,7 +22,6 @@ use relays::{RelayFacts, of_relays};
 
 /// Health of an outbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Status {
     /// Worst state of all reasons.
     pub state: State,
@@ -82,7 +81,6 @@ impl Status {
 
 /// Counts of unpublished messages, each at most 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct BacklogCounts {
     /// Messages to be published, waiting ones included, dead letters excluded.
     pub pending: u64,
@@ -123,7 +121,6 @@ impl From<Backlog> for BacklogCounts {
 
 impl BacklogCounts {
     /// For people: `12`, or `100,000+ (about 2,000,000)`.
-    #[must_use]
     pub fn pending_text(&self) -> String {
         match self.pending_is_exact {
             true => self.pending.to_string(),
@@ -136,7 +133,6 @@ impl BacklogCounts {
     }
 
     /// Formats another count: `12` or `100,000+`.
-    #[must_use]
     pub fn text(count: u64) -> String {
         match count {
             BACKLOG_COUNT_MAX.. => at_least(count),
@@ -147,7 +143,6 @@ impl BacklogCounts {
 
 /// Live relays by reported fitness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct RelayCounts {
     /// All live relays.
     pub alive: u32,
@@ -180,7 +175,6 @@ impl RelayCounts {
 
 /// Counts of consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ConsumerCounts {
     /// All, including paused ones missing on the stream.
     pub all: u32,
@@ -194,7 +188,6 @@ pub struct ConsumerCounts {
 
 /// Partition counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct PartitionCounts {
     /// Partitions owned by a relay.
     pub owned: u16,

@@ -81,7 +81,8 @@ pub struct NoStream;
 
 impl StreamView for NoStream {}
 
-pub(crate) async fn answered<T>(
+/// Bounds an answer by a time.
+pub async fn answered<T>(
     patience: Duration,
     question: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {

@@ -8,8 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, EventId, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
-    describe,
+    Aggregate, EventId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage, describe,
 };
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, Value};
 use serde::Serialize;
@@ -17,13 +16,13 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::holes::{self, Hole};
+use crate::messages::MessageRow;
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::stream_view::{StreamView, answered};
 
 /// Events of an aggregate, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Timeline {
     /// Aggregate type.
     pub aggregate_type: String,
@@ -43,31 +42,10 @@ pub struct Timeline {
 
 /// An event or a copy, with its history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct TimelineEvent {
-    /// Message id.
-    #[serde(serialize_with = "serial::text")]
-    pub id: MessageId,
-    /// Event id, shared by copies.
-    #[serde(serialize_with = "serial::text")]
-    pub event_id: EventId,
-    /// Row id.
-    pub row_id: i64,
-    /// Sequence within the aggregate.
-    pub sequence: Option<u64>,
-    /// Event type.
-    pub event_type: String,
-    /// Status of the message.
-    #[serde(serialize_with = "serial::status")]
-    pub status: MessageStatus,
-    /// Last publishing error.
-    pub error: Option<String>,
-    /// When it was recorded.
-    #[serde(serialize_with = "serial::time")]
-    pub recorded_at: OffsetDateTime,
-    /// When the relay recorded the publishing.
-    #[serde(serialize_with = "serial::time_if_any")]
-    pub published_at: Option<OffsetDateTime>,
+    /// The message.
+    #[serde(flatten)]
+    pub row: MessageRow,
     /// Stream sequence, if on the stream.
     pub stream_sequence: Option<u64>,
     /// Whether a published or logged message was not found on the stream.
@@ -79,7 +57,6 @@ pub struct TimelineEvent {
 
 /// Result at a consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Effect {
     /// Consumer name.
     pub consumer: String,
@@ -97,7 +74,6 @@ pub struct Effect {
 /// Outcome at a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum EffectOutcome {
     /// The event took effect.
     Handled,
@@ -119,7 +95,6 @@ impl fmt::Display for EffectOutcome {
 
 /// A row of an inbox.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct EffectRow {
     /// Event id.
     pub event_id: EventId,
@@ -192,11 +167,11 @@ impl Timeline {
         patience: Duration,
     ) -> Result<(), String> {
         for event in &mut self.events {
-            if !matches!(event.status, MessageStatus::Published | MessageStatus::Logged) {
+            if !matches!(event.row.status, MessageStatus::Published | MessageStatus::Logged) {
                 continue;
             }
             let found = async {
-                let found = store.find(event.id).await.map_err(|error| describe(&error))?;
+                let found = store.find(event.row.id).await.map_err(|error| describe(&error))?;
                 match found.and_then(|found| found.message.ok()) {
                     Some(message) => stream.locate(&message).await.map(Some),
                     None => Ok(None),
@@ -214,15 +189,7 @@ impl Timeline {
 impl TimelineEvent {
     fn new(stored: StoredMessage) -> Self {
         Self {
-            id: stored.id,
-            event_id: stored.event_id,
-            row_id: stored.row_id,
-            sequence: stored.sequence,
-            event_type: stored.event_type,
-            status: stored.status,
-            error: stored.error,
-            recorded_at: stored.created_at,
-            published_at: stored.published_at,
+            row: stored.into(),
             stream_sequence: None,
             is_not_on_stream: false,
             effects: Vec::new(),
@@ -233,7 +200,7 @@ impl TimelineEvent {
 impl Timeline {
     pub(crate) fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
         for event in &mut self.events {
-            let known = rows.iter().filter(|row| row.event_id == event.event_id);
+            let known = rows.iter().filter(|row| row.event_id == event.row.event_id);
             event.effects = known.map(|row| row.effect.clone()).collect();
             let Some(stream_sequence) = event.stream_sequence else {
                 continue;
@@ -261,7 +228,7 @@ impl Timeline {
     }
 
     fn event_ids(&self) -> Vec<EventId> {
-        self.events.iter().map(|event| event.event_id).collect()
+        self.events.iter().map(|event| event.row.event_id).collect()
     }
 }
 

@@ -9,7 +9,6 @@ use crate::next::Next;
 /// Severity. Later values are worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum State {
     /// No problem.
     Well,
@@ -27,7 +26,6 @@ impl fmt::Display for State {
 
 /// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Reason {
     /// Severity.
     pub state: State,
@@ -40,7 +38,6 @@ pub struct Reason {
 
 impl Reason {
     /// A problem.
-    #[must_use]
     pub fn new(state: State, what: impl Into<String>, next: impl Into<Next>) -> Self {
         Self {
             state,

@@ -7,7 +7,6 @@ use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
 /// `1 message`, `2 messages`.
-#[must_use]
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -32,7 +31,6 @@ pub(crate) fn count(length: usize) -> u64 {
 }
 
 /// A duration for sentences.
-#[must_use]
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -45,7 +43,6 @@ pub fn in_words(duration: Duration) -> String {
 }
 
 /// A duration for columns.
-#[must_use]
 pub fn compact(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -58,7 +55,6 @@ pub fn compact(duration: Duration) -> String {
 }
 
 /// UTC, to the second.
-#[must_use]
 pub fn utc(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     let text = time.to_offset(UtcOffset::UTC).format(&form);
@@ -72,13 +68,11 @@ pub fn any(value: Option<impl Display>) -> String {
 }
 
 /// `yes` or empty.
-#[must_use]
 pub fn yes(is_so: bool) -> String {
     if is_so { "yes".to_owned() } else { String::new() }
 }
 
 /// Quotes a name for a shell, if needed.
-#[must_use]
 pub fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
     // A leading dash would be an option.

@@ -10,7 +10,6 @@ use crate::{output, plain};
 
 /// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Outcome {
     /// Success without problems: exit code 0.
     Well,
@@ -24,7 +23,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Exit code.
-    #[must_use]
     pub fn code(self) -> u8 {
         match self {
             Self::Well => 0,
@@ -40,8 +38,7 @@ impl From<State> for Outcome {
         match state {
             State::Well => Self::Well,
             State::Stuck => Self::Stuck,
-            // Unknown states of a newer library count as degraded.
-            _ => Self::Degraded,
+            State::Degraded => Self::Degraded,
         }
     }
 }
@@ -74,7 +71,6 @@ impl CommandError {
     }
 
     /// Exit code.
-    #[must_use]
     pub fn code(&self) -> u8 {
         self.code
     }
@@ -96,7 +92,6 @@ impl fmt::Display for CommandError {
 }
 
 /// Prints an error with its causes to standard error, and returns the exit code.
-#[must_use]
 #[expect(clippy::print_stderr, reason = "it is the last word of a program")]
 pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {

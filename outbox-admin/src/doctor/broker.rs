@@ -34,7 +34,6 @@ pub struct ConsumerFacts {
 pub const MAX_BYTES: u64 = 10_000_000_000;
 
 /// Findings about a stream.
-#[must_use]
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = full(stream).into_iter().collect();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
@@ -165,7 +164,6 @@ fn keeping(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, Str
 }
 
 /// Findings about a consumer.
-#[must_use]
 pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
     let (name, mut found) = (&consumer.name, Vec::new());
     let mut report = |check, state, seen: String, needed: String, next: Next| {

@@ -12,7 +12,6 @@ use super::Check;
 
 /// Facts about a database.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
 pub struct DatabaseFacts {
     /// Seconds the database clock is ahead; negative if behind.
     pub clock_ahead: f64,

@@ -24,7 +24,6 @@ use crate::words::{count, counted};
 /// The closed list of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Check {
     /// Database reachable.
     Database,
@@ -123,7 +122,6 @@ impl Check {
 
 /// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Diagnosis {
     /// The check.
     pub check: Check,
@@ -142,13 +140,11 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// A [`State::Stuck`] finding for an error.
-    #[must_use]
     pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: impl Into<Next>) -> Self {
         Self::new(check, State::Stuck, ("", seen), needed, next)
     }
 
     /// A finding.
-    #[must_use]
     pub fn new(
         check: Check,
         state: State,
@@ -169,7 +165,6 @@ impl Diagnosis {
 
 /// Result of the checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Examination {
     /// Findings.
     pub findings: Vec<Diagnosis>,
@@ -185,7 +180,6 @@ impl Examination {
     }
 
     /// Checks without a result.
-    #[must_use]
     pub fn not_checked(&self) -> Vec<Check> {
         let has_finding = |check: &Check| self.findings.iter().any(|finding| finding.check == *check);
         let is_not = |check: &Check| !self.made.contains(check) && !has_finding(check);
@@ -193,7 +187,6 @@ impl Examination {
     }
 
     /// For example `27 checks, 1 finding`, or `26 of 27 checks, 1 finding; 1 check was not made`.
-    #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
         let found = counted(count(self.findings.len()), "finding", "findings");

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use outbox_core::message::PARTITIONS;
-use outbox_core::store::LEASE_TTL_MAX;
 use outbox_core::{
     ExpiredRelay, LiveRelay, PartitionOwner, Pause, SetupKind, SetupProblem, StoreError, describe,
 };
@@ -14,14 +12,13 @@ use crate::failing::Failing;
 use crate::next::{Command, Next};
 use crate::pause::unpause_command;
 use crate::relay_causes;
-use crate::verdict::State;
+use crate::verdict::{Reason, State};
 use crate::words::quoted;
 
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(5);
 const PAUSED_MAX: Duration = Duration::from_hours(24);
 
 /// Findings from the setup check of a relay.
-#[must_use]
 pub fn of_setup(checked: Result<Vec<SetupProblem>, StoreError>) -> Vec<Diagnosis> {
     let found = |state| move |problem: SetupProblem| of_problem(problem, state);
     match checked {
@@ -95,7 +92,6 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
 }
 
 /// Findings about the database.
-#[must_use]
 pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = of_clock(facts).into_iter().collect();
     if facts.ahead_of_aggregates > 0 {
@@ -146,7 +142,6 @@ fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
 }
 
 /// Findings about relays. `as_relay`: the login has a relay's rights.
-#[must_use]
 pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
     if relays.is_empty() {
         let what = relay_causes::none_alive(expired);
@@ -157,59 +152,25 @@ pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool)
         };
         return vec![warning(Check::Relays, ("", what), needed, next)];
     }
-    let mut found = Vec::new();
-    if let Some(failing) = relay_causes::failing(relays) {
-        let needed = "relays that reach the broker and the database";
-        let state = match failing.is_stuck {
-            true => State::Stuck,
-            false => State::Degraded,
-        };
-        found.push(Diagnosis::new(
-            Check::Relays,
-            state,
-            ("", failing.what),
-            needed,
-            "outbox relay list",
-        ));
-    }
-    if let Some(what) = relay_causes::disagreeing(relays) {
-        let needed = "one stream, one way to build subjects and one source for all relays of an outbox";
-        found.push(warning(
-            Check::Relays,
-            ("", what),
-            needed,
-            "outbox relay list -o json",
-        ));
-    }
-    found
+    let needed =
+        "relays that reach broker and database, with one stream, one way to build subjects and one source";
+    let reasons = relay_causes::reasons(relays).into_iter();
+    reasons
+        .map(|reason| of_reason(Check::Relays, reason, needed))
+        .collect()
+}
+
+fn of_reason(check: Check, reason: Reason, needed: &str) -> Diagnosis {
+    Diagnosis::new(check, reason.state, ("", reason.what), needed, reason.next)
 }
 
 /// Findings about the partition leases.
-#[must_use]
 pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
-    let present = leases.len();
-    if present < usize::from(PARTITIONS) {
-        let what = format!("the table of leases has rows for {present} of {PARTITIONS} partitions");
-        let needed = "a row for each partition: no relay publishes the messages of the others";
-        return vec![Diagnosis::new(
-            Check::Leases,
-            State::Stuck,
-            ("", what),
-            needed,
-            "outbox migrate --yes",
-        )];
-    }
-    match leases.iter().filter(|lease| lease.is_ahead).count() {
-        0 => Vec::new(),
-        ahead => {
-            let what = format!("{ahead} leases were granted before the database's clock was set back");
-            let needed = format!(
-                "leases that end within {} s; relays take these partitions once they do",
-                LEASE_TTL_MAX.as_secs()
-            );
-            vec![warning(Check::Leases, ("", what), needed, "outbox relay list")]
-        }
-    }
+    let needed = "a row for each partition, and leases that end within ten minutes";
+    let reason = relay_causes::leases(leases).into_iter();
+    reason
+        .map(|reason| of_reason(Check::Leases, reason, needed))
+        .collect()
 }
 
 /// Pauses and held messages.
@@ -224,7 +185,6 @@ pub struct PauseFacts {
 }
 
 /// Findings about pauses, by their age at `now`.
-#[must_use]
 pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
     let standing = held.pauses.iter().filter(|pause| pause.stands());
     let mut found: Vec<Diagnosis> = standing.filter_map(|pause| of_pause(pause, now)).collect();
@@ -290,7 +250,6 @@ pub(super) fn span(duration: Duration) -> String {
 
 impl Failing {
     /// The finding; `None` if a stream captures the subject.
-    #[must_use]
     pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
         let subject = self.subject.as_deref()?;
         Some(Diagnosis::new(

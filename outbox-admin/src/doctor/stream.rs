@@ -10,7 +10,6 @@ pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
 
 /// The `nats stream edit` flag for a doubled limit: `doubled("max-msgs", 5)` is `--max-msgs=10`.
-#[must_use]
 pub fn doubled(option: &str, most: u64) -> String {
     format!("--{option}={}", most.saturating_mul(2))
 }

@@ -9,7 +9,6 @@ use serde::Serialize;
 use std::fmt;
 use uuid::Uuid;
 
-use super::causes::LetterCause;
 use super::groups::GroupFingerprint;
 use crate::serial;
 
@@ -19,7 +18,6 @@ const SELECTED_MAX: usize = 10_000;
 
 /// Preview of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct LetterPreview {
     /// The change.
     pub change: LetterChange,
@@ -27,13 +25,10 @@ pub struct LetterPreview {
     pub dead_letters: u64,
     /// Effects, one sentence each.
     pub effects: Vec<String>,
-    /// State of the causes, from [`letter_causes`](crate::letter_causes).
-    pub causes: Vec<LetterCause>,
 }
 
 impl LetterPreview {
     /// A preview.
-    #[must_use]
     pub fn of(change: LetterChange, dead_letters: u64) -> Self {
         Self {
             change,
@@ -43,7 +38,6 @@ impl LetterPreview {
             } else {
                 change.effects()
             },
-            causes: Vec::new(),
         }
     }
 }
@@ -51,7 +45,6 @@ impl LetterPreview {
 /// A change to consumer dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum LetterChange {
     /// Marks open dead letters for retry.
     Retry,
@@ -69,13 +62,11 @@ impl fmt::Display for LetterChange {
 
 impl LetterChange {
     /// A new operation for [`carry_out_letters`].
-    #[must_use]
     pub fn operation(self, selection: &DeadLetterSelection, intent: Intent) -> Operation {
         Operation::new(self.kind(), scope(selection), intent)
     }
 
     /// As [`Self::operation`], on a group.
-    #[must_use]
     pub fn operation_on_group(
         self,
         selection: &DeadLetterSelection,
@@ -96,7 +87,6 @@ impl LetterChange {
     }
 
     /// Narrows a selection to the affected dead letters.
-    #[must_use]
     pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
         selection.status = match self {

@@ -48,7 +48,6 @@ impl FromStr for GroupFingerprint {
 
 /// Dead letters with the same failure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct LetterGroup {
     /// Fingerprint of the group.
     pub fingerprint: GroupFingerprint,
@@ -70,14 +69,12 @@ pub struct LetterGroup {
 
 impl LetterGroup {
     /// Fingerprint of a dead letter's group.
-    #[must_use]
     pub fn fingerprint_of(letter: &LetterRow) -> GroupFingerprint {
         fingerprint(letter, &without_particulars(&letter.error))
     }
 }
 
 /// Groups dead letters, largest group first.
-#[must_use]
 pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     let mut groups: HashMap<GroupFingerprint, LetterGroup> = HashMap::new();
     for letter in letters {

@@ -2,7 +2,6 @@
 //!
 //! Invariant: payloads and application headers are masked.
 
-mod causes;
 mod change;
 mod groups;
 
@@ -22,14 +21,12 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, utc};
 
-pub use causes::{LetterCause, letter_causes};
 pub use change::{LetterChange, LetterPreview, carry_out_by_key, carry_out_letters};
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
 /// A dead letter in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct LetterRow {
     /// Key of the dead letter.
     #[serde(serialize_with = "serial::text")]
@@ -88,7 +85,6 @@ impl From<&DeadLetter> for LetterRow {
 
 /// A dead letter with its content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct LetterDetail {
     /// The list row.
     #[serde(flatten)]

@@ -72,7 +72,6 @@ pub struct ProofRequest {
 
 impl ProofRequest {
     /// A request with defaults.
-    #[must_use]
     pub fn new(since: OffsetDateTime, until: OffsetDateTime) -> Self {
         Self {
             since,
@@ -87,7 +86,6 @@ impl ProofRequest {
 
 /// Retention of rows of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RowsKept {
     /// No rows are deleted.
     All,
@@ -135,7 +133,6 @@ impl RowsKept {
     }
 
     /// Whether rows of this time are kept.
-    #[must_use]
     pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {
         match self {
             Self::All => true,
@@ -156,7 +153,6 @@ pub struct ConsumerFloor {
 
 /// Why there is no proof. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ProofError {
     /// Reading the outbox failed.
     #[error("the outbox could not be read")]

@@ -14,7 +14,6 @@ use crate::words::counted;
 
 /// The ledger of a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct Proof {
     /// Start of the span, inclusive.
     #[serde(serialize_with = "serial::time")]
@@ -47,7 +46,6 @@ pub struct Proof {
 /// Verdict of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Verdict {
     /// Every event is on the stream in order, and handled, dead-lettered or skipped by every
     /// consumer.
@@ -60,7 +58,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict in capitals.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Balanced => "BALANCED",
@@ -72,7 +69,6 @@ impl Verdict {
 
 /// Counts from the outbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct OutboxBooks {
     /// Committed events with a row.
     pub committed: u64,
@@ -90,7 +86,6 @@ pub struct OutboxBooks {
 
 /// Counts from the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct StreamBooks {
     /// Committed events on the stream.
     pub events: u64,
@@ -114,7 +109,6 @@ pub struct StreamBooks {
 
 /// Counts of one consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ConsumerBooks {
     /// Consumer name.
     pub consumer: String,
@@ -134,7 +128,6 @@ pub struct ConsumerBooks {
 
 /// A count with its first findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Findings {
     /// Number of findings.
     pub count: u64,
@@ -144,7 +137,6 @@ pub struct Findings {
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Found {
     /// Event id.
     #[serde(serialize_with = "serial::text")]
@@ -155,7 +147,6 @@ pub struct Found {
 
 /// Missing sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Holes {
     /// Number of missing sequences.
     pub count: u64,
@@ -167,7 +158,6 @@ pub struct Holes {
 
 /// Consecutive missing sequences of an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct HoleOf {
     /// Aggregate type.
     pub aggregate_type: String,
@@ -180,7 +170,6 @@ pub struct HoleOf {
 
 impl HoleOf {
     /// For example `order/4711`.
-    #[must_use]
     pub fn aggregate(&self) -> String {
         format!("{}/{}", self.aggregate_type, self.aggregate_id)
     }

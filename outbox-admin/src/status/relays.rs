@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use outbox_core::message::PARTITIONS;
-use outbox_core::store::LEASE_TTL_MAX;
 use outbox_core::{ExpiredRelay, LiveRelay, OutboxReader, PartitionOwner, StoreError};
 
 use super::{BacklogCounts, PartitionCounts};
@@ -20,8 +18,8 @@ pub(super) struct RelayFacts {
     /// Read only if no relay is alive.
     expired: Vec<ExpiredRelay>,
     pub(super) partitions: PartitionCounts,
-    /// Leases granted before the clock was set back.
-    ahead: u16,
+    /// Problem of the leases.
+    leases: Option<Reason>,
 }
 
 impl RelayFacts {
@@ -39,19 +37,18 @@ impl RelayFacts {
             owned: count(&|lease| lease.owner.is_some()),
             all: count(&|_| true),
         };
-        let ahead = count(&|lease| lease.is_ahead);
         Ok(Self {
             live,
             expired,
             partitions,
-            ahead,
+            leases: relay_causes::leases(&leases),
         })
     }
 }
 
 pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reason> {
     let (relays, partitions) = (&facts.live, facts.partitions);
-    let mut reasons: Vec<Reason> = of_leases(partitions, facts.ahead).into_iter().collect();
+    let mut reasons: Vec<Reason> = facts.leases.clone().into_iter().collect();
     if relays.is_empty() {
         let mut what = relay_causes::none_alive(&facts.expired);
         let state = match backlog.pending {
@@ -66,16 +63,8 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
             }
         };
         reasons.push(Reason::new(state, what, Next::start_relay()));
-    } else if let Some(failing) = relay_causes::failing(relays) {
-        let state = match failing.is_stuck {
-            true => State::Stuck,
-            false => State::Degraded,
-        };
-        reasons.push(Reason::new(state, failing.what, "outbox relay list"));
     }
-    if let Some(what) = relay_causes::disagreeing(relays) {
-        reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
-    }
+    reasons.extend(relay_causes::reasons(relays));
     let unowned = partitions.all.saturating_sub(partitions.owned);
     if !relays.is_empty() && unowned > 0 {
         let what = format!(
@@ -90,24 +79,6 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
         reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
     }
     reasons
-}
-
-fn of_leases(partitions: PartitionCounts, ahead: u16) -> Option<Reason> {
-    if partitions.all < PARTITIONS {
-        let missing = PARTITIONS - partitions.all;
-        let what = format!(
-            "{missing} of {PARTITIONS} partitions have no row in the table of leases, so no relay publishes their messages"
-        );
-        return Some(Reason::new(State::Stuck, what, "outbox migrate --yes"));
-    }
-    if ahead == 0 {
-        return None;
-    }
-    let what = format!(
-        "{ahead} leases were granted before the database's clock was set back; relays take these partitions within {} s",
-        LEASE_TTL_MAX.as_secs()
-    );
-    Some(Reason::new(State::Degraded, what, "outbox relay list"))
 }
 
 #[cfg(test)]
@@ -130,7 +101,7 @@ mod tests {
             live: fitness.iter().map(relay).collect(),
             expired: Vec::new(),
             partitions,
-            ahead: 0,
+            leases: None,
         }
     }
 
@@ -186,20 +157,5 @@ mod tests {
             ..backlog(1)
         };
         check(&of_relays(&old, &fit(ALL)), &[(State::Degraded, "due for 61 s")]);
-    }
-
-    #[test]
-    fn partitions_without_a_lease_row_are_stuck() {
-        let fit = facts(&[Fitness::Fit], PartitionCounts { owned: 60, all: 60 });
-        check(
-            &of_relays(&backlog(0), &fit),
-            &[(State::Stuck, "4 of 64 partitions have no row")],
-        );
-        let mut back = facts(&[Fitness::Fit], ALL);
-        back.ahead = 3;
-        check(
-            &of_relays(&backlog(0), &back),
-            &[(State::Degraded, "clock was set back")],
-        );
     }
 }

@@ -30,7 +30,6 @@ pub use readers::{Reader, Readers};
 /// aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Cause {
     /// Not recorded, or deleted after publishing.
     NotRecorded,
@@ -132,7 +131,6 @@ impl Cause {
 
 /// A cause with next steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Finding {
     /// Cause.
     pub cause: Cause,
@@ -153,7 +151,6 @@ pub struct Finding {
 
 /// Findings, in order of repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Explanation {
     /// `message …` or `aggregate …`.
     pub subject: String,

@@ -90,23 +90,6 @@ fn check(explanation: &Explanation, expected: &[(Cause, State)], text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_the_outbox_does_not_hold_is_not_recorded() {
-    let store = MemoryStore::new();
-    let explanation = why(&store, MessageId::fresh()).await;
-    check(
-        &explanation,
-        &[(Cause::NotRecorded, State::Degraded)],
-        "the outbox does not hold message",
-    );
-    let explanation = why_aggregate(&store, EMPTY).await;
-    check(
-        &explanation,
-        &[(Cause::NotRecorded, State::Degraded)],
-        "probe/a has recorded nothing",
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
@@ -243,53 +226,6 @@ async fn a_timeline_names_numbers_without_rows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_relay_nothing_is_published() {
-    let store = MemoryStore::new();
-    let id = noted(&store, "a");
-    check(
-        &why(&store, id).await,
-        &[(Cause::NoRelay, State::Stuck)],
-        "no relay is alive",
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_partition_without_an_owner_is_named() {
-    let store = MemoryStore::new();
-    let id = noted(&store, "a");
-    let announced = store.announce(OwnerId::fresh(), LONG, &Fitness::Fit.into()).await;
-    announced.expect("announced");
-    let partition = format!("no relay owns partition {}", aggregate("a").partition());
-    check(
-        &why(&store, id).await,
-        &[(Cause::NoOwner, State::Degraded)],
-        &partition,
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_relay_that_ails_is_named() {
-    let store = MemoryStore::new();
-    let id = noted(&store, "a");
-    relay(&store, Fitness::Ailing).await;
-    check(
-        &why(&store, id).await,
-        &[(Cause::RelayAiling, State::Stuck)],
-        "the only live relay cannot do its work",
-    );
-    // A fit relay that does not own the partition.
-    store
-        .announce(OwnerId::fresh(), LONG, &Fitness::Fit.into())
-        .await
-        .expect("announced");
-    check(
-        &why(&store, id).await,
-        &[(Cause::RelayAiling, State::Stuck)],
-        "which owns partition",
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_message_that_may_be_published_now_waits_for_its_relay() {
     let store = MemoryStore::new();
     let id = noted(&store, "a");
@@ -308,19 +244,6 @@ async fn a_message_that_may_be_published_now_waits_for_its_relay() {
         &why(&store, second).await,
         &[(Cause::RelayBehind, State::Degraded)],
         after,
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_is_named_before_it_is_a_dead_letter() {
-    let store = MemoryStore::new();
-    let id = noted(&store, "a");
-    relay(&store, Fitness::Fit).await;
-    assert!(store.corrupt(id));
-    check(
-        &why(&store, id).await,
-        &[(Cause::Unreadable, State::Degraded)],
-        "cannot be read",
     );
 }
 
@@ -489,53 +412,6 @@ async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
         &[(Cause::RelayBehind, State::Degraded)],
         "may be published now",
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_halts_nothing_says_so() {
-    let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
-    let id = noted(&store, "a");
-    settle(&store, &leases, id, dead(false)).await;
-    let explanation = why(&store, id).await;
-    check(
-        &explanation,
-        &[(Cause::DeadLetter, State::Degraded)],
-        "its aggregate goes on without it",
-    );
-    assert_eq!(explanation.findings[0].next, [format!("outbox retry {id}")]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
-    let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
-    let id = noted(&store, "a");
-    settle(&store, &leases, id, published(true)).await;
-    let explanation = explain(&store, AT_SEVEN, MessageOrAggregate::Message(id)).await;
-    check(
-        &explanation,
-        &[(Cause::OnStream, State::Well)],
-        "stream sequence 7",
-    );
-    assert_eq!(explanation.findings[0].stream_sequence, Some(7));
-    check(
-        &why(&store, id).await,
-        &[(Cause::LeftStream, State::Degraded)],
-        "the stream was full with discard policy old and has dropped its oldest messages, it was purged",
-    );
-    let away = Stream {
-        located: Err("nats does not answer".to_owned()),
-        ..EMPTY
-    };
-    let explanation = explain(&store, away, MessageOrAggregate::Message(id)).await;
-    check(
-        &explanation,
-        &[(Cause::StreamUnknown, State::Degraded)],
-        "not known: nats does not answer",
-    );
-    let explanation = why_aggregate(&store, AT_SEVEN).await;
-    check(&explanation, &[(Cause::OnStream, State::Well)], "#1 probe.noted");
 }
 
 /// The row is the same whether or not the log relay has published it.

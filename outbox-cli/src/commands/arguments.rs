@@ -18,7 +18,6 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 it failed, 2 the comm
 /// Which outbox, and in which form it answers.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-#[non_exhaustive]
 pub struct PlaceArguments {
     /// The configuration file of the relay program. Without a file all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
@@ -36,7 +35,6 @@ pub struct PlaceArguments {
 
 /// Which messages.
 #[derive(Debug, Clone, Default, Args)]
-#[non_exhaustive]
 pub struct SelectionArguments {
     /// Only this message.
     #[arg(value_name = "MESSAGE", value_parser = input::message_id)]
@@ -91,7 +89,6 @@ impl SelectionArguments {
 
 /// How many rows a list has.
 #[derive(Debug, Clone, Copy, Args)]
-#[non_exhaustive]
 pub struct LimitArguments {
     /// Most rows.
     #[arg(long, value_name = "N", default_value = "50")]
@@ -178,7 +175,6 @@ mod tests {
 
 /// Whether to look twice.
 #[derive(Debug, Clone, Copy, Default, Args)]
-#[non_exhaustive]
 pub struct ForecastArguments {
     /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published, and when consumers catch up.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]

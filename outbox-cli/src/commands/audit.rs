@@ -18,7 +18,6 @@ use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox audit`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AuditCommand {
     /// One operation, instead of the list.
@@ -31,7 +30,6 @@ pub struct AuditCommand {
 
 /// The commands about one operation.
 #[derive(Debug, Clone, Subcommand)]
-#[non_exhaustive]
 pub enum AuditSubcommand {
     /// Show an operation, and what became of its messages: published, to be published, failed again. Of dead letters of consumers: handled, to be tried again, open.
     Show(ShowOperationCommand),
@@ -39,7 +37,6 @@ pub enum AuditSubcommand {
 
 /// Arguments of `outbox audit` without a subcommand.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ListOperationsCommand {
     /// The outbox.
     #[command(flatten)]
@@ -63,7 +60,6 @@ pub struct ListOperationsCommand {
 
 /// Arguments of `outbox audit show`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ShowOperationCommand {
     /// The outbox.
     #[command(flatten)]

@@ -21,7 +21,6 @@ use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox retry`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct RetryCommand {
     /// The dead letters.
     #[command(flatten)]
@@ -40,7 +39,6 @@ impl RetryCommand {
 
 /// Arguments of `outbox replay`, and of `outbox retry`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ChangeCommand {
     /// The outbox.
     #[command(flatten)]
@@ -150,7 +148,7 @@ impl ChangeCommand {
         let (one, many) = match change {
             Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
             Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
-            _ => ("copy is recorded", "copies are recorded"),
+            Change::Replay => ("copy is recorded", "copies are recorded"),
         };
         let what = text::counted(done.changed, one, many);
         Changed::new(change, done.changed, done.id, what).say(self.place.output)
@@ -161,7 +159,7 @@ fn nothing(change: Change) -> &'static str {
     match change {
         Change::Retry => "no dead letter matches",
         Change::Skip => "no dead letter that halts its aggregate matches",
-        _ => "no published message and no dead letter matches",
+        Change::Replay => "no published message and no dead letter matches",
     }
 }
 

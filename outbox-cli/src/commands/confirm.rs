@@ -12,7 +12,6 @@ use crate::output::say;
 
 /// How a change is confirmed.
 #[derive(Debug, Clone, Copy, Default, Args)]
-#[non_exhaustive]
 pub struct ConfirmArguments {
     /// Change only if the preview counts exactly this number. Needed with `production = true` if there is no terminal.
     #[arg(long, value_name = "COUNT", requires = "yes")]

@@ -19,7 +19,6 @@ use crate::output::{self, Print, say, say_next};
 
 /// The commands about consumers.
 #[derive(Debug, Clone, Subcommand)]
-#[non_exhaustive]
 pub enum ConsumersCommand {
     /// List consumers of the stream and paused consumers, with their unhandled messages.
     List(ListConsumersCommand),
@@ -31,7 +30,6 @@ pub enum ConsumersCommand {
 
 /// Arguments of `outbox consumers list`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ListConsumersCommand {
     /// The outbox.
     #[command(flatten)]
@@ -43,7 +41,6 @@ pub struct ListConsumersCommand {
 
 /// Arguments of `outbox consumers pause` and `outbox consumers resume`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct PauseConsumerCommand {
     /// The outbox.
     #[command(flatten)]

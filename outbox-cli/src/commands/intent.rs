@@ -11,7 +11,6 @@ pub(super) const NO_REASON: &str = "no reason was given";
 
 /// Who makes the change, and why.
 #[derive(Debug, Clone, Default, Args)]
-#[non_exhaustive]
 pub struct IntentArguments {
     /// Who makes the change, for the audit. Default: the variable `OUTBOX_ACTOR`, else the user and the machine.
     #[arg(long, value_name = "NAME")]
@@ -23,7 +22,6 @@ pub struct IntentArguments {
 
 /// How a change is made: by whom and why, and whether at all.
 #[derive(Debug, Clone, Default, Args)]
-#[non_exhaustive]
 pub struct MakeArguments {
     /// Who and why.
     #[command(flatten)]

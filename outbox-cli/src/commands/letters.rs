@@ -29,7 +29,6 @@ const GROUPED_MAX: usize = 100_000;
 
 /// The commands about dead letters of consumers.
 #[derive(Debug, Clone, Subcommand)]
-#[non_exhaustive]
 pub enum LettersCommand {
     /// List dead letters, oldest first.
     List(ListLettersCommand),
@@ -47,7 +46,6 @@ pub enum LettersCommand {
 
 /// Which dead letters.
 #[derive(Debug, Clone, Default, Args)]
-#[non_exhaustive]
 pub struct LetterSelectionArguments {
     /// Only dead letters with these keys.
     #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
@@ -100,7 +98,6 @@ impl LetterSelectionArguments {
 
 /// Arguments of `outbox dead-letters list`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ListLettersCommand {
     /// The outbox.
     #[command(flatten)]
@@ -115,7 +112,6 @@ pub struct ListLettersCommand {
 
 /// Arguments of `outbox dead-letters show`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ShowLetterCommand {
     /// The outbox.
     #[command(flatten)]
@@ -130,7 +126,6 @@ pub struct ShowLetterCommand {
 
 /// Arguments of the commands that change dead letters.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ChangeLettersCommand {
     /// The outbox.
     #[command(flatten)]
@@ -223,23 +218,10 @@ impl Print for LetterPreview {
         let would = match self.change {
             LetterChange::Retry => "have tried again",
             LetterChange::CancelRetry => "take back the retry of",
-            _ => "delete",
+            LetterChange::Discard => "delete",
         };
         let letters = text::counted(self.dead_letters, "dead letter", "dead letters");
         let mut text = format!("would {would} {letters}\n");
-        for cause in &self.causes {
-            let _ = writeln!(
-                text,
-                "  {:>8}  {}: cause {}: {}",
-                cause.group.dead_letters,
-                plain(&cause.group.consumer),
-                cause.holds,
-                plain(&cause.what)
-            );
-            if let Some(next) = &cause.next {
-                text.push_str(&output::next_line(next, "            "));
-            }
-        }
         for effect in &self.effects {
             let _ = writeln!(text, "  {}", plain(effect));
         }

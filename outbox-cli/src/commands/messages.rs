@@ -12,7 +12,6 @@ use crate::output::{self, Print, say, say_next};
 
 /// Arguments of `outbox list`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ListCommand {
     /// The outbox.
     #[command(flatten)]
@@ -60,7 +59,6 @@ impl ListCommand {
 
 /// Arguments of `outbox show`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ShowCommand {
     /// The outbox.
     #[command(flatten)]

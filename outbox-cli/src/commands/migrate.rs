@@ -20,7 +20,6 @@ use crate::output::{self, Print, say};
 
 /// Arguments of `outbox migrate`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct MigrateCommand {
     /// The outbox.
     #[command(flatten)]
@@ -42,7 +41,6 @@ pub struct MigrateCommand {
 /// Tables that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum PartArgument {
     /// The outbox.
     Outbox,

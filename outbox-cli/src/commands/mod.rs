@@ -43,7 +43,6 @@ use crate::invocation;
 
 /// All commands of the program `outbox`.
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
 pub enum OutboxCommand {
     /// Health of each outbox, relays and consumers, with causes.
     Status(status::StatusCommand),

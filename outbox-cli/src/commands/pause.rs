@@ -16,7 +16,6 @@ use crate::failure::{CommandError, Outcome};
 
 /// Arguments of `outbox pause`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct PauseCommand {
     /// The outbox.
     #[command(flatten)]

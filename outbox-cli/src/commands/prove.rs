@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use outbox::inbox::EventOutcomes;
-use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, input};
+use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, answered, input};
 use time::OffsetDateTime;
 
 use super::arguments::PlaceArguments;
@@ -18,7 +18,6 @@ use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox prove`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ProveCommand {
     /// The outbox.
     #[command(flatten)]
@@ -56,10 +55,7 @@ impl ProveCommand {
             stream: Some(place.outbox.section.stream.name.clone()),
             ..ProofRequest::new(self.since, self.until)
         };
-        let floors = async || match tokio::time::timeout(place.timeout, self.floors(&place)).await {
-            Ok(floors) => floors,
-            Err(_) => Err(format!("no answer within {:?}", place.timeout)),
-        };
+        let floors = async || answered(place.timeout, self.floors(&place)).await;
         let proving = outbox_admin::prove(&reading.store, &publisher, &inboxes, floors, &request);
         let proof = reading.carry_out(proving).await?;
         output::one(self.place.output, &proof)?;
@@ -70,7 +66,7 @@ impl ProveCommand {
         Ok(match proof.verdict {
             Verdict::Balanced => Outcome::Well,
             Verdict::NotBalanced => Outcome::Stuck,
-            _ => Outcome::Degraded,
+            Verdict::CannotTell => Outcome::Degraded,
         })
     }
 

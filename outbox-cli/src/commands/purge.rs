@@ -21,7 +21,6 @@ use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox purge`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct PurgeCommand {
     /// The outbox.
     #[command(flatten)]

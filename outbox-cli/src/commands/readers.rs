@@ -3,7 +3,7 @@
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
 use outbox::nats::{JetStreamPublisher, StreamReading};
-use outbox_admin::{Numbers, Reader, Readers, earlier_events};
+use outbox_admin::{Numbers, Reader, Readers, answered, earlier_events};
 
 use super::place::Place;
 use super::stream;
@@ -17,13 +17,14 @@ pub(super) async fn of(
     (client, publisher): (Client, &JetStreamPublisher),
     (message, stream_sequence): (&Message, u64),
 ) -> Result<Readers, String> {
-    let readings = tokio::time::timeout(place.timeout, publisher.readings_of(message)).await;
-    let readings = readings.map_err(|_| format!("no answer within {:?}", place.timeout))?;
-    let mut readers: Vec<Reader> = readings
-        .map_err(|error| describe(&error))?
-        .into_iter()
-        .map(reader)
-        .collect();
+    let readings = async {
+        publisher
+            .readings_of(message)
+            .await
+            .map_err(|error| describe(&error))
+    };
+    let readings = answered(place.timeout, readings).await?;
+    let mut readers: Vec<Reader> = readings.into_iter().map(reader).collect();
     if readers.is_empty() {
         return Ok(Readers::default());
     }
@@ -108,12 +109,11 @@ async fn count(
     if positions.is_empty() {
         return unseen;
     }
-    let source = publisher.source_of(message, stream_sequence);
-    let source = match tokio::time::timeout(place.timeout, source).await {
-        Ok(source) => source.map_err(|error| describe(&error)),
-        Err(_) => Err(format!("no answer within {:?}", place.timeout)),
+    let source = async {
+        let source = publisher.source_of(message, stream_sequence).await;
+        source.map_err(|error| describe(&error))
     };
-    let source = source.unwrap_or_else(|error| {
+    let source = answered(place.timeout, source).await.unwrap_or_else(|error| {
         unseen.push(format!("consumers that go by numbers: {error}"));
         None
     });

@@ -1,16 +1,11 @@
-//! Checks messages to be retried and consumers of dead letters against NATS. Publishes and
-//! consumes nothing.
+//! Checks messages to be retried against NATS. Publishes nothing.
 
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
 use outbox_admin::doctor::{WITHOUT_LIMIT_PER_SUBJECT, doubled};
-use outbox_admin::{
-    CauseNow, Command, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, quoted,
-};
+use outbox_admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, quoted};
 
-use super::place::Place;
-use super::stream;
 use crate::output::{self, plain};
 
 /// Returns a function that explains rejections, or why the stream could not be read.
@@ -75,19 +70,6 @@ fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
         Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),
         Limit::Bytes(most) => edit(&doubled("max-bytes", *most)).into(),
         Limit::MessagesOfSubject(_) => Next::and_advice(edit("--interactive"), WITHOUT_LIMIT_PER_SUBJECT),
-    }
-}
-
-pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Vec<ConsumerRow>, String> {
-    let mut names: Vec<String> = letters.iter().map(|letter| letter.consumer.clone()).collect();
-    names.sort();
-    names.dedup();
-    let client = place.client().await.map_err(|error| error.to_string())?;
-    let consumers = stream::consumers_of(place, client).map_err(|error| error.to_string())?;
-    let rows = tokio::time::timeout(place.timeout, outbox_admin::consumers(&consumers, names)).await;
-    match rows {
-        Ok(rows) => rows.map_err(|error| place.explain(&error)),
-        Err(_) => Err(format!("no answer within {:?}", place.timeout)),
     }
 }
 

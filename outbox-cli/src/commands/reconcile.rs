@@ -25,7 +25,6 @@ use crate::output::{self, Print, say};
 
 /// Arguments of `outbox reconcile`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ReconcileCommand {
     /// The outbox.
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::Args;
 use outbox::core::{
     Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _, OutboxStore as _, StoreError,
 };
-use outbox_admin::{StreamView as _, input, publishing_of};
+use outbox_admin::{StreamView as _, answered, input, publishing_of};
 
 use super::arguments::PlaceArguments;
 use super::intent::MakeArguments;
@@ -18,7 +18,6 @@ use crate::failure::{CommandError, Outcome};
 
 /// Arguments of `outbox resume`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ResumeCommand {
     /// The outbox.
     #[command(flatten)]
@@ -48,8 +47,7 @@ impl ResumeCommand {
         let mut preview = place.ask(preview).await?;
         if !self.make.yes && preview.is_possible {
             let stream = Stream::new(place, &self.place);
-            let refuses = tokio::time::timeout(place.timeout, stream.refuses()).await;
-            let broker = refuses.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout)));
+            let broker = answered(place.timeout, stream.refuses()).await;
             let causes = outbox_admin::causes_of_aggregate(&place.store, aggregate, broker);
             preview.causes = place.ask(causes).await?;
         }

@@ -44,7 +44,6 @@ const LINGER: Duration = Duration::from_secs(3);
 /// Arguments of `outbox serve`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-#[non_exhaustive]
 pub struct ServeCommand {
     /// The configuration file of the relay program. Without a file all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox_admin::doctor::StreamFacts;
-use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status};
+use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status, answered};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
@@ -24,7 +24,6 @@ const RATE_OVER: Duration = Duration::from_secs(2);
 
 /// Arguments of `outbox status`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct StatusCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
@@ -121,22 +120,19 @@ async fn look(place: &Place) -> Look {
         Ok(client) => client,
         Err(error) => return unknown(broker, &error.to_string()),
     };
-    let filled = tokio::time::timeout(place.timeout, stream::filled(place, client.clone())).await;
+    let filled = answered(place.timeout, stream::filled(place, client.clone())).await;
     // A login without the right gets no answer.
     let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
-    let consumers = match tokio::time::timeout(bound, stream::watched(place, client)).await {
-        Ok(consumers) => consumers.map_err(text_of),
-        Err(_) => Err(format!("no answer within {bound:?}")),
+    let consumers = async {
+        let watched = stream::watched(place, client).await;
+        watched.map_err(|error| error.to_string())
     };
+    let consumers = answered(bound, consumers).await;
     Look {
         broker,
-        stream: filled.ok().and_then(Result::ok),
+        stream: filled.ok(),
         consumers,
     }
-}
-
-fn text_of(error: CommandError) -> String {
-    error.to_string()
 }
 
 pub(super) fn sentence(outbox: &str, stream: &str, state: State) -> String {

@@ -10,7 +10,7 @@ use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::StreamFacts;
 use outbox_admin::{
-    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamView, effects,
+    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamView, answered, effects,
 };
 use tokio::sync::OnceCell;
 
@@ -65,18 +65,14 @@ pub(super) async fn inboxes(
     events: &[EventId],
 ) -> InboxView {
     let mut view = InboxView::default();
-    match tokio::time::timeout(place.timeout, stream::durables(place, client)).await {
-        Ok(Ok(durables)) => {
+    match answered(place.timeout, stream::durables(place, client)).await {
+        Ok(durables) => {
             let floors = durables.into_iter();
             view.floors = floors
                 .map(|durable| (durable.name, durable.ack_floor.stream_sequence))
                 .collect();
         }
-        Ok(Err(error)) => view.unseen.push(format!("consumers of the stream: {error}")),
-        Err(_) => {
-            let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
-            view.unseen.push(unanswered);
-        }
+        Err(error) => view.unseen.push(format!("consumers of the stream: {error}")),
     }
     let consumers: Vec<String> = view.floors.iter().map(|(consumer, _)| consumer.clone()).collect();
     if consumers.is_empty() {

@@ -19,7 +19,6 @@ use crate::output::{self, Print, plain, say_next};
 
 /// Arguments of `outbox timeline`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct TimelineCommand {
     /// The outbox.
     #[command(flatten)]
@@ -56,7 +55,7 @@ impl TimelineCommand {
 }
 
 fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
-    let seconds = (time - event.recorded_at).as_seconds_f64();
+    let seconds = (time - event.row.recorded_at).as_seconds_f64();
     format!("{seconds:+.3}s")
 }
 
@@ -89,24 +88,28 @@ impl Print for Timeline {
         };
         for event in &self.events {
             let number = event
+                .row
                 .sequence
                 .map(|sequence| format!("#{sequence} "))
                 .unwrap_or_default();
             let _ = writeln!(
                 text,
                 "{} {number}{} {}",
-                text::time(event.recorded_at),
-                plain(&event.event_type),
-                event.id
+                text::time(event.row.recorded_at),
+                plain(&event.row.event_type),
+                event.row.id
             );
-            let published = event.published_at.map(|time| format!(" {}", since(event, time)));
+            let published = event
+                .row
+                .published_at
+                .map(|time| format!(" {}", since(event, time)));
             let _ = writeln!(
                 text,
                 "    {}{}",
-                event.status.as_str(),
+                event.row.status.as_str(),
                 published.unwrap_or_default()
             );
-            if let Some(error) = &event.error {
+            if let Some(error) = &event.row.error {
                 let _ = writeln!(text, "    error: {}", plain(error));
             }
             if let Some(stream_sequence) = event.stream_sequence {
@@ -115,7 +118,7 @@ impl Print for Timeline {
             if event.is_not_on_stream {
                 text.push_str("    not on the stream\n");
                 text.push_str(&output::next_line(
-                    &Command::from("outbox why").arg(event.id),
+                    &Command::from("outbox why").arg(event.row.id),
                     "      ",
                 ));
             }

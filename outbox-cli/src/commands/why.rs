@@ -13,7 +13,6 @@ use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox why`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct WhyCommand {
     /// The outbox.
     #[command(flatten)]

@@ -45,7 +45,6 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
 
 impl Environment {
     /// Variables of this process. Non-Unicode names and values are ignored.
-    #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

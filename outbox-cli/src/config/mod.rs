@@ -21,7 +21,6 @@ pub const DEFAULT_FILE: &str = include_str!("../../assets/outbox.toml");
 
 /// Validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Config {
     /// Whether changes need confirmation by count.
     pub production: bool,
@@ -35,7 +34,6 @@ pub struct Config {
 
 /// Configuration error, without secrets.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("the configuration file {} cannot be read; `outbox print config` prints one to start from", path.display())]

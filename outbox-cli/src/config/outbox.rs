@@ -23,13 +23,11 @@ pub struct Secret(String);
 
 impl Secret {
     /// Wraps a secret.
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// The secret. Do not print.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -224,7 +222,6 @@ impl Default for RelaySection {
 
 impl RelaySection {
     /// Relay settings.
-    #[must_use]
     pub fn relay_config(&self) -> RelayConfig {
         let on_poison = match self.on_poison {
             PoisonSection::Halt => PoisonPolicy::HaltAggregate,
@@ -272,7 +269,6 @@ impl Default for LogRelaySection {
 
 impl LogRelaySection {
     /// Log settings.
-    #[must_use]
     pub fn log_config(&self) -> LogConfig {
         LogConfig::default()
             .window_bytes(self.window_bytes)
@@ -296,7 +292,6 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
 
 /// A completed outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Outbox {
     /// Section of the file.
     pub section: OutboxSection,
@@ -314,13 +309,11 @@ pub struct Outbox {
 
 impl Outbox {
     /// Name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.section.name
     }
 
     /// Publisher settings.
-    #[must_use]
     pub fn publisher_config(&self) -> PublisherConfig {
         let config = PublisherConfig::default();
         match &self.source {

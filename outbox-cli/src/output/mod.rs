@@ -20,7 +20,6 @@ use crate::plain::harmless;
 
 /// The form of the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
-#[non_exhaustive]
 pub enum Format {
     /// A table for people, or a text.
     #[default]

@@ -50,7 +50,7 @@ async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<P
         .await;
     let last = timeline.events.last().filter(|_| !timeline.is_complete);
     let next = last.map(|event| {
-        let after = event.row_id.to_string();
+        let after = event.row.row_id.to_string();
         visit.link("/aggregate", &[("of", &of.of), ("after", &after)])
     });
     let body = html! {
@@ -89,18 +89,18 @@ fn events(visit: &Visit, timeline: &Timeline) -> Markup {
 }
 
 fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
-    let id = event.id.to_string();
+    let id = event.row.id.to_string();
     html! {
         li {
             h2 {
-                @if let Some(sequence) = event.sequence { span.number { "#" (sequence) } " " }
-                a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.event_type) }
+                @if let Some(sequence) = event.row.sequence { span.number { "#" (sequence) } " " }
+                a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.row.event_type) }
             }
             ol.steps {
-                (step(layout::status(event.status.as_str()), "recorded", Some(event.recorded_at), event))
-                @if let Some(error) = &event.error { li { span.what { "last error" } span { (error) } } }
-                @if event.published_at.is_some() {
-                    (step(html! {}, "published", event.published_at, event))
+                (step(layout::status(event.row.status.as_str()), "recorded", Some(event.row.recorded_at), event))
+                @if let Some(error) = &event.row.error { li { span.what { "last error" } span { (error) } } }
+                @if event.row.published_at.is_some() {
+                    (step(html! {}, "published", event.row.published_at, event))
                 }
                 @if let Some(sequence) = event.stream_sequence {
                     li { span.what { "on the stream" } span { "stream sequence " span.number { (sequence) } } }
@@ -118,7 +118,7 @@ fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEv
             span.what { (what) }
             span {
                 @if let Some(at) = at {
-                    @if at == event.recorded_at { (layout::time(at)) } @else { span.number { (since(event, at)) } }
+                    @if at == event.row.recorded_at { (layout::time(at)) } @else { span.number { (since(event, at)) } }
                 }
                 " " (mark)
             }
@@ -127,7 +127,7 @@ fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEv
 }
 
 fn since(event: &TimelineEvent, at: OffsetDateTime) -> String {
-    let seconds = (at - event.recorded_at).as_seconds_f64();
+    let seconds = (at - event.row.recorded_at).as_seconds_f64();
     format!("{seconds:+.3} s")
 }
 

@@ -29,7 +29,6 @@ use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox doctor`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct DoctorCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
@@ -102,8 +101,15 @@ fn away(advice: &Advice) -> Diagnosis {
     Diagnosis::failed(check, advice.seen(), needed, next)
 }
 
-fn unanswered(place: &Place) -> Diagnosis {
-    away(&Advice::unknown(format!("no answer within {:?}", place.timeout)))
+/// Bounds a read by the timeout.
+async fn asked<T, E: std::error::Error + 'static>(
+    place: &Place,
+    question: impl Future<Output = Result<T, E>>,
+) -> Result<T, Advice> {
+    match tokio::time::timeout(place.timeout, question).await {
+        Ok(answer) => answer.map_err(|error| place.advice(&error)),
+        Err(_) => Err(Advice::unknown(format!("no answer within {:?}", place.timeout))),
+    }
 }
 
 async fn look_at_database(
@@ -112,16 +118,9 @@ async fn look_at_database(
     found: &mut Examination,
 ) -> Result<(), CommandError> {
     // Otherwise every read would time out in turn.
-    match tokio::time::timeout(place.timeout, Box::pin(reach(place.store.connection()))).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            found.findings.push(away(&place.advice(&error)));
-            return Ok(());
-        }
-        Err(_) => {
-            found.findings.push(unanswered(place));
-            return Ok(());
-        }
+    if let Err(advice) = asked(place, Box::pin(reach(place.store.connection()))).await {
+        found.findings.push(away(&advice));
+        return Ok(());
     }
     if only_reads(place).await {
         found.findings.push(Diagnosis::failed(
@@ -182,7 +181,10 @@ async fn look_as_relay(place: &Place, found: &mut Examination) {
             let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
             found.findings.extend(of_setup(checked));
         }
-        Err(_) => found.findings.push(unanswered(place)),
+        Err(_) => {
+            let silent = Advice::unknown(format!("no answer within {:?}", place.timeout));
+            found.findings.push(away(&silent));
+        }
     }
 }
 
@@ -193,16 +195,13 @@ async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) 
         let leases = place.store.partitions().await?;
         Ok::<_, outbox::core::StoreError>((relays, expired, leases))
     };
-    match tokio::time::timeout(place.timeout, registry).await {
-        Ok(Ok((relays, expired, leases))) => {
+    match asked(place, registry).await {
+        Ok((relays, expired, leases)) => {
             found.made([Check::Database, Check::Relays, Check::Leases]);
             found.findings.extend(of_leases(&leases));
             found.findings.extend(of_relays(&relays, &expired, as_relay));
         }
-        Ok(Err(error)) => {
-            found.findings.push(away(&place.advice(&error)));
-        }
-        Err(_) => found.findings.push(unanswered(place)),
+        Err(advice) => found.findings.push(away(&advice)),
     }
 }
 
@@ -211,24 +210,22 @@ async fn look_at_server(place: &Place, found: &mut Examination) -> Result<(), Co
     let db = place.store.connection();
     let backend = db.get_database_backend();
     let (messages, aggregates) = (names.messages(backend), names.aggregates(backend));
-    let asked = database_facts(db, &messages, &aggregates);
-    match tokio::time::timeout(place.timeout, asked).await {
-        Ok(Ok(facts)) => {
+    match asked(place, database_facts(db, &messages, &aggregates)).await {
+        Ok(facts) => {
             let checks = [Check::Clock, Check::Numbers].into_iter();
             found.made(checks.filter(|check| !facts.not_checked.contains(check)));
             found.findings.extend(of_database(&facts));
             found.unseen.extend(facts.unseen);
         }
-        Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
-        Err(_) => found.findings.push(unanswered(place)),
+        Err(advice) => found.findings.push(away(&advice)),
     }
     Ok(())
 }
 
 /// The database has answered before, so an error here means a missing right or table.
 async fn look_at_messages(place: &Place, found: &mut Examination) {
-    match tokio::time::timeout(place.timeout, place.store.held()).await {
-        Ok(Ok(held)) => {
+    match asked(place, place.store.held()).await {
+        Ok(held) => {
             let facts = PauseFacts {
                 pauses: held.pauses,
                 unknown_types: held.unknown_types,
@@ -238,23 +235,15 @@ async fn look_at_messages(place: &Place, found: &mut Examination) {
             let now = OffsetDateTime::now_utc();
             found.findings.extend(of_pauses(&facts, now));
         }
-        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", place.explain(&error))),
-        Err(_) => found
-            .unseen
-            .push("pauses: no answer within `--timeout`".to_owned()),
+        Err(advice) => found.unseen.push(format!("pauses: {advice}")),
     }
     let stream = &place.outbox.section.stream.name;
-    match tokio::time::timeout(place.timeout, outbox_admin::failing(&place.store)).await {
-        Ok(Ok(failing)) => {
+    match asked(place, outbox_admin::failing(&place.store)).await {
+        Ok(failing) => {
             let finding = failing.and_then(|failing| failing.diagnosis(stream));
             found.findings.extend(finding);
         }
-        Ok(Err(error)) => found
-            .unseen
-            .push(format!("messages that fail: {}", place.explain(&error))),
-        Err(_) => found
-            .unseen
-            .push("messages that fail: no answer within `--timeout`".to_owned()),
+        Err(advice) => found.unseen.push(format!("messages that fail: {advice}")),
     }
 }
 

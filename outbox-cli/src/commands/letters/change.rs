@@ -3,14 +3,14 @@
 //! Invariant: nothing changes without `--yes`. Groups and limited selections are read first and
 //! changed by key.
 
-use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
-use outbox_admin::{LetterCause, LetterChange, LetterPreview, LetterRow};
+use outbox::inbox::{DeadLetterSelection, DeadLetters};
+use outbox_admin::{LetterChange, LetterPreview, LetterRow};
 use uuid::Uuid;
 
 use super::super::outcome::{Changed, PREVIEWED};
 use super::super::place::Place;
-use super::super::{recheck, text};
-use super::{ChangeLettersCommand, GROUPED_MAX, letters_of};
+use super::super::text;
+use super::{ChangeLettersCommand, letters_of};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, say};
 
@@ -32,11 +32,7 @@ impl ChangeLettersCommand {
             return self.apply(&place, &letters, change, &taken).await;
         }
         let dead_letters = taken.count(&place, &letters, change).await?;
-        let mut preview = LetterPreview::of(change, dead_letters);
-        if change == LetterChange::Retry && dead_letters > 0 {
-            preview.causes = causes(&place, &letters, &taken).await?;
-        }
-        output::one(self.place.output, &preview)?;
+        output::one(self.place.output, &LetterPreview::of(change, dead_letters))?;
         if dead_letters == 0 {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
@@ -119,32 +115,9 @@ impl ChangeLettersCommand {
                 "dead letters are to be tried again",
             ),
             LetterChange::CancelRetry => ("dead letter is open again", "dead letters are open again"),
-            _ => ("dead letter is deleted", "dead letters are deleted"),
+            LetterChange::Discard => ("dead letter is deleted", "dead letters are deleted"),
         };
         let what = text::counted(changed, one, many);
         Changed::new(change, changed, operation.id, what).say(self.place.output)
     }
-}
-
-async fn causes(
-    place: &Place,
-    letters: &DeadLetters,
-    taken: &Taken,
-) -> Result<Vec<LetterCause>, CommandError> {
-    let rows = match &taken.rows {
-        Some(rows) => rows.clone(),
-        None => {
-            let open = taken.selection.clone().status(DeadLetterStatus::Open);
-            let rows = outbox_admin::read_letters(letters, &open, None, GROUPED_MAX);
-            place.ask(rows).await?.0
-        }
-    };
-    let consumers = recheck::consumers(place, &rows).await;
-    let consumers = match &consumers {
-        Ok(consumers) => Ok(consumers.as_slice()),
-        Err(error) => Err(error.as_str()),
-    };
-    place
-        .ask(outbox_admin::letter_causes(letters, &rows, consumers))
-        .await
 }

@@ -13,7 +13,6 @@ use crate::output::{self, Print, say, say_next};
 
 /// Arguments of `outbox dead-letters groups`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct GroupLettersCommand {
     /// The outbox.
     #[command(flatten)]

@@ -14,7 +14,6 @@ use crate::failure::CommandError;
 
 /// Arguments of `outbox print grants`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct GrantsCommand {
     /// The database.
     #[arg(long, value_enum)]
@@ -44,7 +43,6 @@ pub struct GrantsCommand {
 
 /// The databases that have rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
-#[non_exhaustive]
 pub enum DatabaseArgument {
     /// PostgreSQL.
     Postgres,
@@ -55,7 +53,6 @@ pub enum DatabaseArgument {
 
 /// The tables of one half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
-#[non_exhaustive]
 pub enum TablesArgument {
     /// Those of the outbox.
     Outbox,
@@ -65,7 +62,6 @@ pub enum TablesArgument {
 
 /// A role on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct RoleArgument(pub Role);
 
 impl ValueEnum for RoleArgument {

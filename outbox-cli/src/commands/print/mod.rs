@@ -11,7 +11,6 @@ use crate::output;
 
 /// The files that can be printed.
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
 pub enum PrintCommand {
     /// A configuration with every setting, its default and its meaning.
     Config,

@@ -10,7 +10,6 @@ use crate::output::{self, Print, say, say_next};
 
 /// Arguments of `outbox relay list`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct ListRelaysCommand {
     /// The outbox.
     #[command(flatten)]

@@ -24,7 +24,6 @@ use crate::output::{self, Format, say};
 
 /// The commands of the log.
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
 pub enum LogCommand {
     /// Create the replication slot, and let the log relay publish new messages. Without `--yes`, print the changes and the locks only.
     Init(LogChangeCommand),
@@ -34,7 +33,6 @@ pub enum LogCommand {
 
 /// Arguments of `outbox relay log init` and `outbox relay log drop`.
 #[derive(Debug, Clone, Args)]
-#[non_exhaustive]
 pub struct LogChangeCommand {
     /// The outbox.
     #[command(flatten)]

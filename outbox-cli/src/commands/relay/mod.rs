@@ -25,7 +25,6 @@ pub use log::{LogChangeCommand, LogCommand};
 
 /// The commands of the relay.
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
 pub enum RelayCommand {
     /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
     Run(ConfigArguments),
@@ -39,7 +38,6 @@ pub enum RelayCommand {
 /// Where the configuration is.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-#[non_exhaustive]
 pub struct ConfigArguments {
     /// The configuration file. Without a file all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
