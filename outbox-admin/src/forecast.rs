@@ -22,6 +22,8 @@ pub struct ConsumerSeen {
     pub left: u64,
     /// Ack floor, as a stream sequence.
     pub floor: u64,
+    /// Age of the oldest unacknowledged message.
+    pub oldest: Option<Duration>,
 }
 
 impl ConsumerSeen {
@@ -31,6 +33,7 @@ impl ConsumerSeen {
             consumer: row.consumer.clone(),
             left: row.undelivered? + row.unacknowledged.unwrap_or_default(),
             floor: row.floor?,
+            oldest: row.oldest,
         })
     }
 }
@@ -40,6 +43,8 @@ impl ConsumerSeen {
 pub struct Seen {
     /// Messages to be published, and whether exact.
     pub pending: Option<(u64, bool)>,
+    /// After this time the stream deletes a message, read or not.
+    pub max_age: Option<Duration>,
     /// The consumers.
     pub consumers: Vec<ConsumerSeen>,
 }
@@ -62,6 +67,8 @@ pub enum Subject {
     Backlog,
     /// Messages left to a consumer.
     Consumer,
+    /// Messages deleted before a consumer reads them.
+    Expiry,
 }
 
 /// How a prospect ends.
@@ -74,6 +81,8 @@ pub enum Outlook {
     Ends,
     /// Never ends at this rate.
     Never,
+    /// Ends badly after a time.
+    Runs,
 }
 
 impl fmt::Display for Outlook {
@@ -85,7 +94,7 @@ impl fmt::Display for Outlook {
 impl Outlook {
     /// Whether an operator should act.
     pub fn is_bad(self) -> bool {
-        self == Self::Never
+        matches!(self, Self::Never | Self::Runs)
     }
 }
 
@@ -121,6 +130,7 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
                 .iter()
                 .find(|before| before.consumer == consumer.consumer);
             prospects.extend(before.map(|before| of_consumer(before, consumer, between)));
+            prospects.extend(of_expiry(consumer, now.max_age));
         }
     }
     // Problems first, then by time; prospects without a time last.
@@ -218,15 +228,32 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
             }
         }
     };
-    let next = Command::from("outbox consumers list");
     Prospect::new(
         (Subject::Consumer, &now.consumer),
         outlook,
         per_second,
         within,
         what,
-        next,
+        "outbox consumers list",
     )
+}
+
+fn of_expiry(consumer: &ConsumerSeen, max_age: Option<Duration>) -> Option<Prospect> {
+    let within = max_age?.saturating_sub(consumer.oldest?);
+    let what = format!(
+        "its oldest message is deleted by the stream in {}",
+        in_words(within)
+    );
+    let subject = (Subject::Expiry, consumer.consumer.as_str());
+    let next = "outbox consumers list";
+    Some(Prospect::new(
+        subject,
+        Outlook::Runs,
+        0.0,
+        Some(within),
+        what,
+        next,
+    ))
 }
 
 impl Prospect {

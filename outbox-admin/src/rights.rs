@@ -231,7 +231,7 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Viewer, "outbox_blocks", SELECT, "blocked, why"),
     on(Role::Viewer, "outbox_leases", SELECT, "partitions"),
     on(Role::Viewer, "outbox_relays", SELECT, "relays"),
-    on(Role::Viewer, "outbox_pauses", SELECT, "pause --list, status, why"),
+    on(Role::Viewer, "outbox_pauses", SELECT, "status, why"),
     on(Role::Viewer, "outbox_operations", SELECT, "audit"),
     log(
         Role::Viewer,
@@ -249,7 +249,7 @@ pub const GRANTS: &[Grant] = &[
         SELECT,
         "dead-letters list, show, prove",
     ),
-    on(Role::Viewer, "inbox_pauses", SELECT, "consumers list, lag"),
+    on(Role::Viewer, "inbox_pauses", SELECT, "consumers list"),
     on(Role::Viewer, "inbox_operations", SELECT, "audit"),
     view("inbox_dead_letters_readable", "SQL by hand"),
     on(

@@ -17,6 +17,7 @@ fn consumer(left: u64, floor: u64) -> Seen {
         consumer: "billing".to_owned(),
         left,
         floor,
+        oldest: None,
     });
     seen
 }
@@ -94,6 +95,23 @@ fn a_consumer_catches_up_or_never_does() {
     check(&consumer(1, 1), &consumer(1, 1), &[(Outlook::Never, None, none)]);
     let done = "it has handled everything";
     check(&consumer(1, 1), &consumer(0, 2), &[(Outlook::Done, None, done)]);
+}
+
+#[test]
+fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
+    let mut now = consumer(100, 101);
+    now.max_age = Some(Duration::from_secs(3600));
+    now.consumers[0].oldest = Some(Duration::from_secs(3000));
+    let expires = "its oldest message is deleted by the stream in 10 min";
+    let ends = "100 messages are left, 10.0 fewer each second; it catches up in 10 s";
+    check(
+        &consumer(200, 1),
+        &now,
+        &[
+            (Outlook::Runs, Some(600), expires),
+            (Outlook::Ends, Some(10), ends),
+        ],
+    );
 }
 
 #[test]

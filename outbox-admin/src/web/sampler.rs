@@ -49,6 +49,7 @@ impl Look {
     fn seen(&self) -> Seen {
         Seen {
             pending: None,
+            max_age: self.stream.as_ref().and_then(|stream| stream.max_age),
             consumers: self
                 .consumers
                 .iter()

@@ -15,7 +15,7 @@ use crate::pause::PauseRow;
 use crate::relay_causes;
 use crate::serial::rfc3339;
 use crate::verdict::State;
-use crate::words::counted;
+use crate::words::{counted, in_words};
 
 /// The first finding should be repaired first.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
@@ -73,13 +73,8 @@ fn error_of(message: &StoredMessage) -> &str {
 }
 
 /// A remaining wait is never zero.
-fn in_words(left: Duration) -> String {
-    let seconds = left.as_secs().max(1);
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7199 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3600),
-    }
+fn left(wait: Duration) -> String {
+    in_words(wait.max(Duration::from_secs(1)))
 }
 
 fn not_held(facts: &Facts) -> Finding {
@@ -310,12 +305,12 @@ fn behind_dead_letter(stored: &StoredMessage, letter: &StoredMessage) -> Finding
 
 fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let other = &first.stored;
-    let (cause, what, next) = if let Some(left) = first.delayed_for {
+    let (cause, what, next) = if let Some(wait) = first.delayed_for {
         let what = format!(
             "{} waits behind {} of its aggregate, which is delayed for {} more",
             named(stored),
             named(other),
-            in_words(left)
+            left(wait)
         );
         (
             Cause::BehindDelayed,
@@ -328,7 +323,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
             named(stored),
             named(other),
             times(other),
-            in_words(blocked_for?),
+            left(blocked_for?),
             error_of(other)
         );
         (
@@ -345,20 +340,20 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     let show = Command::from("outbox show").arg(stored.id);
     // A back-off changes the due time of unsequenced messages.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
-    if let Some(left) = message.delayed_for.filter(|_| !backs_off_alone) {
+    if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!(
             "{} is delayed: its own time comes in {}",
             named(stored),
-            in_words(left)
+            left(wait)
         );
         return Some(finding(Cause::Delayed, State::Well, Some(stored), what, [show]));
     }
-    let left = blocked_for.or(message.delayed_for)?;
+    let wait = blocked_for.or(message.delayed_for)?;
     let what = format!(
         "{} has failed {} and is tried again in {}: {}",
         named(stored),
         times(stored),
-        in_words(left),
+        left(wait),
         error_of(stored)
     );
     let next = match stored.sequence {

@@ -176,7 +176,7 @@ mod tests {
 /// Whether to look twice.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct ForecastArguments {
-    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published, and when consumers catch up.
+    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published, when consumers catch up, and which messages expire unread.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
     pub forecast: Option<Duration>,
 }

@@ -36,6 +36,8 @@ async fn look(place: &Place) -> Result<Seen, CommandError> {
     };
     // Without NATS or inbox tables, the backlog alone is forecast.
     if let Ok(client) = place.client().await {
+        let filled = stream::filled(place, client.clone()).await.ok();
+        seen.max_age = filled.and_then(|stream| stream.max_age);
         let (rows, _) = stream::rows(place, client).await.unwrap_or_default();
         seen.consumers = rows.iter().filter_map(ConsumerSeen::of).collect();
     }

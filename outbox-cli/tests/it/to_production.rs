@@ -199,7 +199,7 @@ async fn the_commands_lead_from_empty_servers_to_a_relay_in_production() {
             assert!(answer.out.contains("order/4711"), "{answer:?}");
         }
     }
-    assert_eq!(count, 28);
+    assert_eq!(count, 26);
     let last = empty.last.as_ref().unwrap();
     assert!(last.out.starts_with('{'), "{last:?}");
     empty.close().await;

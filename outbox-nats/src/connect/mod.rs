@@ -73,7 +73,7 @@ pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
 /// [`ConnectOptions::custom_inbox_prefix`].
 ///
 /// A user with permission for `_INBOX.>` can read the replies of all users. With its own prefix,
-/// each user needs only `_INBOX.<user>.>`, as `outbox print nats-permissions` prints.
+/// each user needs only `_INBOX.<user>.>`, as `docs/reference/permissions.md` lists.
 /// [`EventStream::connect`](crate::EventStream::connect) and
 /// [`connect_options_with_credentials`](crate::connect_options_with_credentials) set the prefix.
 ///

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use outbox::sea_orm::TableNames;
 use outbox_admin::rights::{Object, Role, When, grants};
@@ -19,8 +20,8 @@ pub struct GrantsCommand {
     #[arg(long, value_enum)]
     pub database: DatabaseArgument,
     /// Role of the login. May be repeated: a consumer that records is also a `writer`.
-    #[arg(long, value_enum, required = true)]
-    pub role: Vec<RoleArgument>,
+    #[arg(long, value_name = "ROLE", value_parser = roles(), required = true)]
+    pub role: Vec<Role>,
     /// The login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub user: String,
@@ -60,31 +61,15 @@ pub enum TablesArgument {
     Inbox,
 }
 
-/// A role on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RoleArgument(pub Role);
-
-impl ValueEnum for RoleArgument {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [RoleArgument; Role::ALL.len()] = {
-            let mut all = [RoleArgument(Role::Writer); Role::ALL.len()];
-            let mut index = 0;
-            while index < Role::ALL.len() {
-                all[index] = RoleArgument(Role::ALL[index]);
-                index += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.as_str()))
-    }
+fn roles() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|word| {
+        let role = Role::ALL.into_iter().find(|role| role.as_str() == word);
+        role.ok_or("no role")
+    })
 }
 
 /// Accepts text that is safe inside quotes in SQL and in the nats-server configuration.
-pub(super) fn parse_name(text: &str) -> Result<String, String> {
+fn parse_name(text: &str) -> Result<String, String> {
     let is_plain = |character: char| {
         character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | '%' | ':' | '@')
     };
@@ -106,7 +91,7 @@ impl GrantsCommand {
             DatabaseArgument::Postgres => (DbBackend::Postgres, format!("\"{}\"", self.user)),
             DatabaseArgument::Mariadb => (DbBackend::MySql, format!("'{}'@'{}'", self.user, self.host)),
         };
-        let roles: Vec<Role> = self.role.iter().map(|role| role.0).collect();
+        let roles = &self.role;
         let (reads_log, is_postgres) = (roles.contains(&Role::LogRelay), backend == DbBackend::Postgres);
         if (reads_log || self.log) && !is_postgres {
             return Err(CommandError::configuration(
@@ -135,7 +120,7 @@ impl GrantsCommand {
             text.push_str("-- Such a user can read every publication of the database. On RDS, in place of the next line: GRANT rds_replication TO it.\n");
             let _ = writeln!(text, "ALTER ROLE {user} REPLICATION;");
         }
-        let found = grants(&roles, |grant| {
+        let found = grants(roles, |grant| {
             let is_asked = match self.tables {
                 None => true,
                 Some(tables) => (tables == TablesArgument::Inbox) == grant.object.is_of_inbox(),

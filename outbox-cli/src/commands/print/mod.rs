@@ -4,7 +4,7 @@ mod grants;
 
 use clap::Subcommand;
 
-pub use self::grants::{DatabaseArgument, GrantsCommand, RoleArgument, TablesArgument};
+pub use self::grants::{DatabaseArgument, GrantsCommand, TablesArgument};
 use crate::config::DEFAULT_FILE;
 use crate::failure::CommandError;
 use crate::output;

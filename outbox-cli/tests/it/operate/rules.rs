@@ -164,7 +164,7 @@ fn the_help_of_each_command_has_the_exit_codes() {
             .map(|command| check(command, &format!("{path} {}", command.get_name())));
         counts.sum()
     }
-    assert!(check(&Program::command(), "outbox") > 30);
+    assert!(check(&Program::command(), "outbox") > 28);
 }
 
 #[test]
