@@ -4,45 +4,21 @@
 
 use std::num::NonZeroU32;
 
-use outbox_core::{Aggregate, MessageStatus, OutboxReader, Selection, StoreError};
-use serde::Serialize;
+use outbox_core::{Aggregate, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
+
+use crate::plan::Plan;
+use crate::words::{count, counted};
 
 const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
-/// What forgetting would do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ForgetPreview {
-    /// The aggregates.
-    pub aggregates: Vec<ForgetRow>,
-    /// Effects, one sentence each.
-    pub effects: Vec<String>,
-}
+const EFFECTS: [&str; 3] = [
+    "messages, dead letters, deduplication keys and the last number are deleted; that cannot be undone",
+    "if the aggregate records again, its numbers begin at 1: consumers with strategy `sequence` skip them without a word up to the number that they know, so \
+     forget only what does not come back, or delete its row of inbox_sequences too",
+    "the stream keeps its messages until its max_age, and so do backups",
+];
 
-/// An aggregate to be forgotten.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ForgetRow {
-    /// Aggregate type.
-    pub aggregate_type: String,
-    /// Aggregate id.
-    pub aggregate_id: String,
-    /// Last sequence, if any.
-    pub last_sequence: Option<u64>,
-    /// Messages in the outbox, dead letters included.
-    pub messages: u64,
-    /// Whether complete: counting stops at 10,000.
-    pub is_complete: bool,
-    /// Whether skipped: a message is pending, waiting or logged, or halts the aggregate.
-    pub is_left: bool,
-}
-
-impl ForgetRow {
-    /// Whether the outbox has anything of the aggregate.
-    pub fn is_known(&self) -> bool {
-        self.last_sequence.is_some() || self.messages > 0
-    }
-}
-
-/// Previews forgetting these aggregates.
+/// Previews forgetting these aggregates, with the number of messages that would be deleted.
 ///
 /// # Errors
 ///
@@ -50,46 +26,44 @@ impl ForgetRow {
 pub async fn preview_forget(
     store: &impl OutboxReader,
     aggregates: &[Aggregate],
-) -> Result<ForgetPreview, StoreError> {
-    let mut rows = Vec::new();
+) -> Result<(Plan, u64), StoreError> {
+    let (mut effects, mut deleted, mut is_known) = (Vec::new(), None, false);
     for aggregate in aggregates {
         let head = store.head(aggregate).await?;
-        let selection = Selection::all().aggregate(aggregate);
-        let messages = store.list(&selection, COUNTED_MAX).await?;
-        let is_left = messages.iter().any(|message| {
-            let is_open = matches!(
-                message.status,
-                MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Logged
-            );
-            message.halts || is_open
-        });
-        rows.push(ForgetRow {
-            aggregate_type: aggregate.aggregate_type.clone(),
-            aggregate_id: aggregate.id.clone(),
-            last_sequence: head.map(|head| head.last_sequence),
-            messages: u64::try_from(messages.len()).unwrap_or(u64::MAX),
-            is_complete: messages.len() < COUNTED_MAX.get() as usize,
-            is_left,
-        });
+        let messages = store
+            .list(&Selection::all().aggregate(aggregate), COUNTED_MAX)
+            .await?;
+        let bound = match messages.len() < COUNTED_MAX.get() as usize {
+            true => "",
+            false => "at least ",
+        };
+        let held = counted(count(messages.len()), "message", "messages");
+        if messages.iter().any(is_open) {
+            effects.push(format!(
+                "{aggregate} is left as it is: of its {bound}{held}, one is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends"
+            ));
+        } else if head.is_none() && messages.is_empty() {
+            effects.push(format!("{aggregate}: the outbox holds nothing of it"));
+            continue;
+        } else {
+            effects.push(format!("{aggregate}: {bound}{held}"));
+            *deleted.get_or_insert_default() += count(messages.len());
+        }
+        is_known = true;
     }
-    let effects = if rows.iter().any(|row| row.is_known() && !row.is_left) {
-        effects()
-    } else {
-        Vec::new()
-    };
-    Ok(ForgetPreview {
-        aggregates: rows,
-        effects,
-    })
+    if deleted.is_some() {
+        effects.extend(EFFECTS.map(str::to_owned));
+    }
+    let subject = counted(count(aggregates.len()), "aggregate", "aggregates");
+    let mut plan = Plan::new("purge", subject, effects);
+    plan.is_possible = is_known;
+    Ok((plan, deleted.unwrap_or_default()))
 }
 
-fn effects() -> Vec<String> {
-    [
-        "messages, dead letters, deduplication keys and the last number are deleted; that cannot be undone",
-        "if the aggregate records again, its numbers begin at 1: consumers with strategy `sequence` skip them without a word up to the number that they know, so \
-         forget only what does not come back, or delete its row of inbox_sequences too",
-        "the stream keeps its messages until its max_age, and so do backups",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+fn is_open(message: &StoredMessage) -> bool {
+    let is_open = matches!(
+        message.status,
+        MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Logged
+    );
+    message.halts || is_open
 }

@@ -73,7 +73,7 @@ pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, carry_out, preview, p
 pub use consumers::{CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumers, consumers_on_stream};
 pub use failing::{Failing, failing};
 pub use forecast::{ConsumerSeen, Forecast, ListedConsumer, Outlook, Prospect, Seen, Subject, forecast};
-pub use forget::{ForgetPreview, ForgetRow, preview_forget};
+pub use forget::preview_forget;
 pub use holes::Hole;
 pub use letters::{
     GroupFingerprint, GroupFingerprintError, LetterChange, LetterDetail, LetterGroup, LetterPreview,

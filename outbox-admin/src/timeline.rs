@@ -17,9 +17,12 @@ use uuid::Uuid;
 
 use crate::holes::{self, Hole};
 use crate::messages::MessageRow;
+use crate::next::Command;
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::stream_view::{StreamView, answered};
+use crate::table::{Column, Columns};
+use crate::words::{any, counted, utc};
 
 /// Events of an aggregate, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,6 +72,55 @@ pub struct Effect {
     pub at: Option<OffsetDateTime>,
     /// Last error.
     pub error: Option<String>,
+}
+
+impl Effect {
+    /// For example `billing: failed +0.041s after 1 failed attempt: no price`.
+    fn text(&self, recorded_at: OffsetDateTime) -> String {
+        let mut text = format!("{}: {}", self.consumer, self.outcome);
+        if let Some(at) = self.at {
+            text = format!("{text} {}", since(recorded_at, at));
+        }
+        if let Some(error) = &self.error {
+            let attempts = counted(self.attempts, "failed attempt", "failed attempts");
+            text = format!("{text} after {attempts}: {error}");
+        }
+        text
+    }
+}
+
+fn since(recorded_at: OffsetDateTime, at: OffsetDateTime) -> String {
+    format!("{:+.3}s", (at - recorded_at).as_seconds_f64())
+}
+
+impl Columns for TimelineEvent {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("recorded", |event| utc(event.row.recorded_at)),
+        Column::new("number", |event| {
+            any(event.row.sequence.map(|sequence| format!("#{sequence}")))
+        }),
+        Column::linked(
+            "type",
+            |event| event.row.event_type.clone(),
+            |event| Some(Command::from("outbox show").arg(event.row.id)),
+        ),
+        Column::new("status", |event| event.row.status.as_str().to_owned()),
+        Column::new("published", |event| {
+            let published = event.row.published_at;
+            any(published.map(|at| since(event.row.recorded_at, at)))
+        }),
+        Column::new("stream", |event| match event.is_not_on_stream {
+            true => "missing".to_owned(),
+            false => any(event.stream_sequence),
+        }),
+        Column::new("effects", |event| {
+            let effects = event.effects.iter();
+            let effects: Vec<String> = effects.map(|effect| effect.text(event.row.recorded_at)).collect();
+            effects.join("; ")
+        }),
+        Column::new("error", |event| any(event.row.error.as_ref())),
+        Column::new("id", |event| event.row.id.to_string()),
+    ];
 }
 
 /// Outcome at a consumer.

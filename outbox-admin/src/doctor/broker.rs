@@ -24,8 +24,6 @@ pub struct ConsumerFacts {
     pub name: String,
     /// State; `None` if not examined.
     pub row: Option<ConsumerRow>,
-    /// Reason of a pause.
-    pub paused: Option<String>,
     /// How long the inbox remembers messages; `None` if unknown.
     pub memory: Option<Duration>,
 }
@@ -169,7 +167,7 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
     let mut report = |check, state, seen: String, needed: String, next: Next| {
         found.push(Diagnosis::new(check, state, (name, seen), needed, next));
     };
-    if let Some(reason) = &consumer.paused {
+    if let Some(reason) = consumer.row.as_ref().and_then(|row| row.paused.as_ref()) {
         report(
             Check::ConsumerPaused,
             State::Degraded,
@@ -432,10 +430,8 @@ mod tests {
         let found = of_consumer(&consumer(10_000), &sound());
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].check, Check::ConsumerDeadLetters);
-        let paused = ConsumerFacts {
-            paused: Some("stocktaking".to_owned()),
-            ..ConsumerFacts::default()
-        };
+        let mut paused = consumer(0);
+        paused.row.as_mut().expect("a row").paused = Some("stocktaking".to_owned());
         assert_eq!(of_consumer(&paused, &sound())[0].check, Check::ConsumerPaused);
     }
 

@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use clap::Args;
 use outbox::core::{Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _};
 use outbox::inbox::DeadLetters;
-use outbox_admin::{Command, ForgetPreview, ForgetRow, input};
+use outbox_admin::{Command, input};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
 use super::intent::MakeArguments;
-use super::outcome::{PREVIEWED, say_operation};
+use super::outcome::{previewed, say_operation};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say};
+use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox purge`.
 #[derive(Debug, Clone, Args)]
@@ -39,31 +39,17 @@ pub struct PurgeCommand {
 impl PurgeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open_to_change(&self.place).await?;
-        if self.make.yes {
-            return self.apply(&place).await;
-        }
-        let preview = place
+        let (mut plan, messages) = place
             .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
             .await?;
-        output::one(self.place.output, &preview)?;
-        if !self.dead_letters && !preview.aggregates.iter().any(ForgetRow::is_known) {
-            say("the outbox holds nothing of them");
-            return Ok(Outcome::NothingMatched);
+        if self.make.yes {
+            return self.apply(&place, plan.is_possible, messages).await;
         }
-        say(PREVIEWED);
-        Ok(Outcome::Well)
+        plan.is_possible |= self.dead_letters;
+        previewed(self.place.output, &plan)
     }
 
-    async fn apply(&self, place: &Place) -> Result<Outcome, CommandError> {
-        let preview = place
-            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
-            .await?;
-        let messages: u64 = preview
-            .aggregates
-            .iter()
-            .filter(|row| !row.is_left)
-            .map(|row| row.messages)
-            .sum();
+    async fn apply(&self, place: &Place, is_known: bool, messages: u64) -> Result<Outcome, CommandError> {
         // Without messages, a sequence or a dead letter may still be deleted.
         self.make
             .confirm
@@ -104,34 +90,11 @@ impl PurgeCommand {
         let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
         Ok(if !done.left.is_empty() || done.busy > 0 {
             Outcome::Degraded
-        } else if did_nothing && !preview.aggregates.iter().any(ForgetRow::is_known) {
+        } else if did_nothing && !is_known {
             Outcome::NothingMatched
         } else {
             Outcome::Well
         })
-    }
-}
-
-impl Print for ForgetPreview {
-    fn text(&self) -> Option<String> {
-        let mut text = String::new();
-        for row in &self.aggregates {
-            let name = plain(&format!("{}/{}", row.aggregate_type, row.aggregate_id));
-            let bound = if row.is_complete { "" } else { "at least " };
-            let messages = text::counted(row.messages, "message", "messages");
-            let _ = match (row.is_left, row.is_known()) {
-                (true, _) => writeln!(
-                    text,
-                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends"
-                ),
-                (false, false) => writeln!(text, "{name}: the outbox holds nothing of it"),
-                (false, true) => writeln!(text, "would forget {name}: {bound}{messages}"),
-            };
-        }
-        for effect in &self.effects {
-            let _ = writeln!(text, "  {effect}");
-        }
-        Some(text)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use outbox::core::{Aggregate, Selection};
-use outbox_admin::{Command, Effect, Timeline, TimelineEvent, input};
+use outbox_admin::{Command, Timeline, input};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments};
@@ -54,23 +54,6 @@ impl TimelineCommand {
     }
 }
 
-fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
-    let seconds = (time - event.row.recorded_at).as_seconds_f64();
-    format!("{seconds:+.3}s")
-}
-
-fn of_effect(event: &TimelineEvent, effect: &Effect) -> String {
-    let mut text = effect.outcome.to_string();
-    if let Some(at) = effect.at {
-        let _ = write!(text, " {}", since(event, at));
-    }
-    if let Some(error) = &effect.error {
-        let attempts = text::counted(effect.attempts, "failed attempt", "failed attempts");
-        let _ = write!(text, " after {attempts}: {error}");
-    }
-    text
-}
-
 impl Print for Timeline {
     fn text(&self) -> Option<String> {
         let held = text::counted(
@@ -86,50 +69,13 @@ impl Print for Timeline {
             ),
             None => format!("{}: {held} in the outbox\n", plain(&name)),
         };
-        for event in &self.events {
-            let number = event
-                .row
-                .sequence
-                .map(|sequence| format!("#{sequence} "))
-                .unwrap_or_default();
-            let _ = writeln!(
-                text,
-                "{} {number}{} {}",
-                text::time(event.row.recorded_at),
-                plain(&event.row.event_type),
-                event.row.id
-            );
-            let published = event
-                .row
-                .published_at
-                .map(|time| format!(" {}", since(event, time)));
-            let _ = writeln!(
-                text,
-                "    {}{}",
-                event.row.status.as_str(),
-                published.unwrap_or_default()
-            );
-            if let Some(error) = &event.row.error {
-                let _ = writeln!(text, "    error: {}", plain(error));
-            }
-            if let Some(stream_sequence) = event.stream_sequence {
-                let _ = writeln!(text, "    on the stream: {stream_sequence}");
-            }
-            if event.is_not_on_stream {
-                text.push_str("    not on the stream\n");
-                text.push_str(&output::next_line(
-                    &Command::from("outbox why").arg(event.row.id),
-                    "      ",
-                ));
-            }
-            for effect in &event.effects {
-                let _ = writeln!(
-                    text,
-                    "    {}: {}",
-                    plain(&effect.consumer),
-                    plain(&of_effect(event, effect))
-                );
-            }
+        if !self.events.is_empty() {
+            text.push_str(&output::table(&self.events));
+        }
+        for event in self.events.iter().filter(|event| event.is_not_on_stream) {
+            let why = Command::from("outbox why").arg(event.row.id);
+            let _ = writeln!(text, "not on the stream: {}", event.row.id);
+            text.push_str(&output::next_line(&why, "  "));
         }
         for hole in &self.holes {
             let _ = writeln!(

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
-use outbox_admin::{Column, Command, Next};
+use outbox_admin::{Column, Columns, Command, Next};
 use serde::Serialize;
 
 pub(crate) use crate::plain::plain;
@@ -60,6 +60,10 @@ fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Resu
         }
         Format::Json => pretty(data)?,
     })
+}
+
+pub(crate) fn table<T: Columns>(things: &[T]) -> String {
+    grid::table(T::COLUMNS, things)
 }
 
 fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {

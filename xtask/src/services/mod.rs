@@ -43,8 +43,6 @@ pub(crate) enum Backend {
     Redis,
     /// Checks the alerts.
     Promtool,
-    /// Drives a browser, for the dashboard. The package includes the browser.
-    Chromedriver,
     PgBouncer,
     /// Creates locales, with the sources of locales.
     Localedef,
@@ -52,8 +50,6 @@ pub(crate) enum Backend {
     SystemdAnalyze,
     /// Records system calls, for the systemd unit.
     Strace,
-    /// Checks the accessibility of the dashboard.
-    Axe,
     /// Modules for `examples/polyglot/python`.
     PythonModules,
     /// Runs the service in `examples/polyglot/node`.
@@ -65,7 +61,7 @@ pub(crate) enum Backend {
 }
 
 /// All back ends, each with its environment variable.
-const BACKENDS: [(Backend, &str); 21] = [
+const BACKENDS: [(Backend, &str); 19] = [
     (Backend::Postgres, "OUTBOX_TEST_POSTGRES_URL"),
     (Backend::PostgresLogical, "OUTBOX_TEST_POSTGRES_LOGICAL_URL"),
     (Backend::PostgresProgram, "OUTBOX_TEST_POSTGRES_BIN"),
@@ -77,12 +73,10 @@ const BACKENDS: [(Backend, &str); 21] = [
     (Backend::NatsOldProgram, "OUTBOX_TEST_NATS_OLD_BIN"),
     (Backend::Redis, "OUTBOX_TEST_REDIS_URL"),
     (Backend::Promtool, "OUTBOX_TEST_PROMTOOL_BIN"),
-    (Backend::Chromedriver, "OUTBOX_TEST_CHROMEDRIVER_BIN"),
     (Backend::PgBouncer, "OUTBOX_TEST_PGBOUNCER_BIN"),
     (Backend::Localedef, "OUTBOX_TEST_LOCALEDEF_BIN"),
     (Backend::SystemdAnalyze, "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
     (Backend::Strace, "OUTBOX_TEST_STRACE_BIN"),
-    (Backend::Axe, "OUTBOX_TEST_AXE_SCRIPT"),
     (Backend::PythonModules, "OUTBOX_TEST_PYTHON_MODULES"),
     (Backend::Node, "OUTBOX_TEST_NODE_BIN"),
     (Backend::NodeModules, "OUTBOX_TEST_NODE_MODULES"),
@@ -119,7 +113,6 @@ impl Backend {
             Self::NatsForDemo => nats::any(tools),
             Self::Redis => install::program("redis-server", "redis-server"),
             Self::Promtool => install::program("promtool", "prometheus"),
-            Self::Chromedriver => install::program("chromedriver", "chromium-driver"),
             Self::PgBouncer => install::program("pgbouncer", "pgbouncer"),
             Self::Localedef => {
                 install::debian_package("locales", || Path::new("/usr/share/i18n/locales/de_DE").exists())?;
@@ -127,10 +120,6 @@ impl Backend {
             }
             Self::SystemdAnalyze => install::program("systemd-analyze", "systemd"),
             Self::Strace => install::program("strace", "strace"),
-            Self::Axe => {
-                let modules = install::node_modules(tools, "axe", &workspace::root().join("xtask/axe"))?;
-                Ok(modules.join("axe-core/axe.min.js"))
-            }
             Self::PythonModules => {
                 let file = workspace::root().join("examples/polyglot/python/requirements.txt");
                 let requirements = fs::read_to_string(file).context("cannot read requirements.txt")?;

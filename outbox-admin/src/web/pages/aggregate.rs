@@ -8,14 +8,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 use outbox_core::{OutboxReader, Selection};
 use serde::Deserialize;
-use time::OffsetDateTime;
 
 use super::messages;
 use crate::web::App;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
-use crate::words::counted;
-use crate::{Effect, EffectOutcome, Hole, MessageOrAggregate, Timeline, TimelineEvent};
+use crate::{Hole, MessageOrAggregate, Timeline};
 
 /// Each event needs a lookup on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
@@ -76,7 +74,7 @@ fn events(visit: &Visit, timeline: &Timeline) -> Markup {
         @if timeline.events.is_empty() {
             p { "The outbox holds no event of it: it has recorded none, or the rows were deleted." }
         } @else {
-            ol.timeline { @for event in &timeline.events { (one(visit, event)) } }
+            (layout::table(visit, "Events, oldest first", &timeline.events))
         }
         @if !timeline.holes.is_empty() {
             p {
@@ -85,64 +83,5 @@ fn events(visit: &Visit, timeline: &Timeline) -> Markup {
             }
         }
         @for unseen in &timeline.unseen { (layout::not_seen(unseen)) }
-    }
-}
-
-fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
-    let id = event.row.id.to_string();
-    html! {
-        li {
-            h2 {
-                @if let Some(sequence) = event.row.sequence { span.number { "#" (sequence) } " " }
-                a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.row.event_type) }
-            }
-            ol.steps {
-                (step(layout::status(event.row.status.as_str()), "recorded", Some(event.row.recorded_at), event))
-                @if let Some(error) = &event.row.error { li { span.what { "last error" } span { (error) } } }
-                @if event.row.published_at.is_some() {
-                    (step(html! {}, "published", event.row.published_at, event))
-                }
-                @if let Some(sequence) = event.stream_sequence {
-                    li { span.what { "on the stream" } span { "stream sequence " span.number { (sequence) } } }
-                }
-                @if event.is_not_on_stream { li { span.what { "not on the stream" } span {} } }
-                @for effect in &event.effects { (of_effect(visit, effect, event)) }
-            }
-        }
-    }
-}
-
-fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEvent) -> Markup {
-    html! {
-        li {
-            span.what { (what) }
-            span {
-                @if let Some(at) = at {
-                    @if at == event.row.recorded_at { (layout::time(at)) } @else { span.number { (since(event, at)) } }
-                }
-                " " (mark)
-            }
-        }
-    }
-}
-
-fn since(event: &TimelineEvent, at: OffsetDateTime) -> String {
-    let seconds = (at - event.row.recorded_at).as_seconds_f64();
-    format!("{seconds:+.3} s")
-}
-
-fn of_effect(visit: &Visit, effect: &Effect, event: &TimelineEvent) -> Markup {
-    html! {
-        li {
-            span.what { (effect.consumer) }
-            span {
-                (layout::status(&effect.outcome.to_string()))
-                @if let Some(at) = effect.at { " " span.number { (since(event, at)) } }
-                @if let Some(error) = &effect.error { " after " (counted(effect.attempts, "failed attempt", "failed attempts")) ": " (error) }
-                @if effect.outcome == EffectOutcome::DeadLetter {
-                    " " a href=(visit.link("/dead-letters", &[("consumer", &effect.consumer)])) { "Dead letters of " (effect.consumer) }
-                }
-            }
-        }
     }
 }

@@ -236,7 +236,6 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
     };
     ConsumerFacts {
         name: info.name.clone(),
-        paused: row.as_ref().and_then(|row| row.paused.clone()),
         row,
         memory,
     }

@@ -30,7 +30,7 @@ fn effects(event: &Value) -> Vec<(&str, &str)> {
 
 fn is_told_as_gone(planted: &Planted, id: MessageId) -> bool {
     let text = ask(&planted.place, "timeline order/1").expect(0).out;
-    text.contains(&format!("    not on the stream\n      next: outbox why {id}"))
+    text.contains(&format!("not on the stream: {id}\n  next: outbox why {id}"))
 }
 
 async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
