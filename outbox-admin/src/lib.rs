@@ -6,7 +6,7 @@
 //! | task | see |
 //! |---|---|
 //! | health | [`status`](fn@status), [`failing`](fn@failing) |
-//! | messages | [`list`], [`show`] |
+//! | messages | [`page`], [`show`] |
 //! | relays | [`relays`](fn@relays) |
 //! | missing deliveries | [`Question`] |
 //! | history of an aggregate | [`Timeline`], [`effects`] |
@@ -79,9 +79,9 @@ pub use letters::{
     GroupFingerprint, GroupFingerprintError, LetterChange, LetterDetail, LetterGroup, LetterPreview,
     LetterRow, carry_out_by_key, carry_out_letters, group_letters, read_letters, show_letter,
 };
-pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
+pub use messages::{MessageDetail, MessageRow, PayloadView, page, show};
 pub use next::{Command, Next};
-pub use pause::{PauseRow, pause_scope, pauses, preview_pause, preview_unpause, publishing_of};
+pub use pause::{PauseRow, pauses, preview_pause, preview_unpause, publishing_of};
 pub use plan::Plan;
 pub use prove::{
     ConsumerBooks, ConsumerFloor, FACTS_MAX, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, ProofError,

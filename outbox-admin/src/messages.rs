@@ -10,7 +10,7 @@ use outbox_core::headers::{CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE
 use outbox_core::sensitive::MASK;
 use outbox_core::{
     EventId, FoundMessage, Headers, MaskedPayload, Message, MessageId, MessageStatus, OutboxReader, PageFrom,
-    Place, Selection, SensitiveFields, StoreError, StoredMessage,
+    Selection, SensitiveFields, StoreError, StoredMessage,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -139,20 +139,6 @@ fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// At most `limit` messages, oldest first.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn list(
-    store: &impl OutboxReader,
-    selection: &Selection,
-    limit: NonZeroU32,
-) -> Result<Vec<MessageRow>, StoreError> {
-    let listed = store.list(selection, limit).await?;
-    Ok(listed.into_iter().map(MessageRow::from).collect())
-}
-
 /// A page of messages, see [`PageFrom`](outbox_core::PageFrom).
 ///
 /// # Errors
@@ -166,16 +152,6 @@ pub async fn page(
 ) -> Result<Vec<MessageRow>, StoreError> {
     let rows = store.page(selection, from, limit).await?;
     Ok(rows.into_iter().map(MessageRow::from).collect())
-}
-
-impl MessageRow {
-    /// Position, for the next page.
-    pub fn place(&self) -> Place {
-        Place {
-            row_id: self.row_id,
-            id: self.id,
-        }
-    }
 }
 
 /// One message, if it exists. `shown`: events with a visible, masked payload.

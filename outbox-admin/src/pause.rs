@@ -75,7 +75,7 @@ impl PauseRow {
 }
 
 /// Scope in words.
-pub fn pause_scope(aggregate_type: Option<&str>) -> String {
+fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
         None => "all messages".to_owned(),

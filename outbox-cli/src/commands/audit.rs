@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use outbox::core::{OperationFilter, OperationId, OperationKind};
 use outbox::inbox::{DeadLetters, InboxOperations};
-use outbox_admin::{Column, Columns as _, OperationDetail, OperationRow, input};
+use outbox_admin::{OperationDetail, input};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments};
@@ -95,7 +95,7 @@ impl ListOperationsCommand {
         // Both lists have this order, so the newest rows overall are among the rows read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
         rows.truncate(limit.get() as usize);
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         if let Some(last) = rows.last().filter(|_| rows.len() == limit.get() as usize) {
             say(&format!("there may be more: `--before {}`", last.id));
         }
@@ -141,18 +141,8 @@ fn inbox_operations(place: &Place) -> Result<InboxOperations, CommandError> {
     Ok(InboxOperations::new(place.store.connection().clone()).with_names(names))
 }
 
-impl Print for OperationRow {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-}
-
 impl Print for OperationDetail {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = text::lines(self);
         let _ = writeln!(text, "now: {}", self.outcome);
         for error in &self.errors {
@@ -164,6 +154,6 @@ impl Print for OperationDetail {
         if let Some(next) = &self.next {
             text.push_str(&output::next_line(next, "  "));
         }
-        Some(text)
+        text
     }
 }

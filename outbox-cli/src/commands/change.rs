@@ -164,7 +164,7 @@ fn nothing(change: Change) -> &'static str {
 }
 
 impl Print for Preview {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let verb = match self.change {
             Change::Replay => "copy".to_owned(),
             other => other.to_string(),
@@ -199,6 +199,6 @@ impl Print for Preview {
         for effect in &self.effects {
             let _ = writeln!(text, "  {}", plain(effect));
         }
-        Some(text)
+        text
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{PausedConsumer, PausedConsumers};
-use outbox_admin::{Column, Columns as _, ListedConsumer, Plan};
+use outbox_admin::{ListedConsumer, Plan};
 
 use super::arguments::{ForecastArguments, PlaceArguments};
 use super::intent::{MakeArguments, NO_REASON};
@@ -15,7 +15,7 @@ use super::outcome::{Changed, previewed};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, say, say_next};
+use crate::output::{self, say, say_next};
 
 /// The commands about consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -74,7 +74,7 @@ impl ListConsumersCommand {
             .into_iter()
             .map(|row| ListedConsumer::new(row, forecast.as_ref()))
             .collect();
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         for ListedConsumer { row, .. } in &rows {
             for reason in &row.reasons {
                 say(&format!("{}: {}", row.consumer, reason.what));
@@ -174,11 +174,5 @@ async fn warn_of_stranger(place: &Place, consumer: &str) {
             place.outbox.section.stream.name
         ));
         say_next("outbox consumers list");
-    }
-}
-
-impl Print for ListedConsumer {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
     }
 }

@@ -10,9 +10,7 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
-use outbox_admin::{
-    Column, Columns as _, GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, input,
-};
+use outbox_admin::{GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, input};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -168,7 +166,7 @@ impl ListLettersCommand {
         let (letters, limit) = (letters_of(&place)?, self.limit.limit.get() as usize);
         let selection = self.selection.selection();
         let (rows, _) = self.selection.read(&place, &letters, &selection, limit).await?;
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         if rows.len() == limit {
             say("there may be more: `--limit`");
         }
@@ -197,24 +195,14 @@ impl ShowLetterCommand {
     }
 }
 
-impl Print for LetterRow {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-}
-
 impl Print for LetterDetail {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-
-    fn text(&self) -> Option<String> {
-        Some(text::lines(self))
+    fn text(&self) -> String {
+        text::lines(self)
     }
 }
 
 impl Print for LetterPreview {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let would = match self.change {
             LetterChange::Retry => "have tried again",
             LetterChange::CancelRetry => "take back the retry of",
@@ -225,6 +213,6 @@ impl Print for LetterPreview {
         for effect in &self.effects {
             let _ = writeln!(text, "  {}", plain(effect));
         }
-        Some(text)
+        text
     }
 }

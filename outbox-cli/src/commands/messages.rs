@@ -2,7 +2,7 @@
 
 use clap::Args;
 use outbox::core::{MessageId, MessageStatus, PageFrom, Place as MessagePlace};
-use outbox_admin::{Column, Columns as _, Command, MessageDetail, MessageRow, input};
+use outbox_admin::{Command, MessageDetail, input};
 
 use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments};
 use super::place::Place;
@@ -40,7 +40,7 @@ impl ListCommand {
         let rows = place
             .ask(outbox_admin::page(&place.store, &selection, from, limit))
             .await?;
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         if rows.len() == limit.get() as usize
             && let Some(last) = rows.last()
         {
@@ -88,18 +88,8 @@ impl ShowCommand {
     }
 }
 
-impl Print for MessageRow {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-}
-
 impl Print for MessageDetail {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
-    }
-
-    fn text(&self) -> Option<String> {
-        Some(text::lines(self))
+    fn text(&self) -> String {
+        text::lines(self)
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use outbox::inbox::migration as of_inbox;
 use outbox::sea_orm::migration::{self as of_outbox, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
-use outbox_admin::Column;
+use outbox_admin::{Column, Columns};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
 use serde::Serialize;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::arguments::PlaceArguments;
 use super::confirm::ConfirmArguments;
 use super::place::Place;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, say};
+use crate::output::{self, say};
 
 /// Arguments of `outbox migrate`.
 #[derive(Debug, Clone, Args)]
@@ -150,7 +150,7 @@ impl MigrateCommand {
                 }
             }
         }
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         if rows.iter().any(is_missing) {
             say("nothing was made; `--sql` prints the SQL, `--yes` makes what is missing");
             return Ok(Outcome::Degraded);
@@ -238,14 +238,10 @@ struct MigrationRow {
     state: MigrationState,
 }
 
-impl Print for MigrationRow {
-    fn columns() -> &'static [Column<Self>] {
-        const {
-            &[
-                Column::new("tables", |row| row.part.to_string()),
-                Column::new("migration", |row| row.migration.clone()),
-                Column::new("state", |row| row.state.to_string()),
-            ]
-        }
-    }
+impl Columns for MigrationRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("tables", |row| row.part.to_string()),
+        Column::new("migration", |row| row.migration.clone()),
+        Column::new("state", |row| row.state.to_string()),
+    ];
 }

@@ -59,7 +59,7 @@ pub(super) fn say_operation(id: impl ToString) {
 }
 
 impl Print for Plan {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = match self.is_possible {
             true => format!("would {} {}\n", self.change, plain(&self.subject)),
             false => format!("{}: nothing to do\n", plain(&self.subject)),
@@ -70,12 +70,12 @@ impl Print for Plan {
         for cause in &self.causes {
             text.push_str(&recheck::line(cause));
         }
-        Some(text)
+        text
     }
 }
 
 impl Print for Changed {
-    fn text(&self) -> Option<String> {
-        Some(format!("{}\n", plain(&self.what)))
+    fn text(&self) -> String {
+        format!("{}\n", plain(&self.what))
     }
 }

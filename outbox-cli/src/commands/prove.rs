@@ -132,7 +132,7 @@ fn named(text: &mut String, what: &str, findings: &Findings) {
 }
 
 impl Print for Proof {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let (outbox, stream) = (self.outbox, self.stream);
         let mut text = format!(
             "{}: {} to {}\n",
@@ -189,6 +189,6 @@ impl Print for Proof {
             let _ = writeln!(text, "- {}", plain(&reason.what));
             text.push_str(&output::next_lines(&reason.next, "  "));
         }
-        Some(text)
+        text
     }
 }

@@ -114,7 +114,7 @@ struct Forgot {
 }
 
 impl Print for Forgot {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = format!(
             "{} deleted\n",
             text::counted(self.messages, "message is", "messages are")
@@ -148,6 +148,6 @@ impl Print for Forgot {
                 text::counted(self.unattributed, "dead letter names", "dead letters name")
             );
         }
-        Some(text)
+        text
     }
 }

@@ -175,7 +175,7 @@ impl Reconciliation {
 }
 
 impl Print for Reconciliation {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = format!(
             "{} recorded from {} to {}; the stream lacks {} of them\n",
             text::counted(self.compared, "published message", "published messages"),
@@ -197,6 +197,6 @@ impl Print for Reconciliation {
                 self.published, self.dropped
             );
         }
-        Some(text)
+        text
     }
 }

@@ -170,7 +170,7 @@ impl StatusRow {
 }
 
 impl Print for StatusRow {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let Status {
             state,
             reasons,
@@ -234,6 +234,6 @@ impl Print for StatusRow {
         if let Some(forecast) = &self.forecast {
             text.push_str(&foresee::lines(forecast));
         }
-        Some(text)
+        text
     }
 }

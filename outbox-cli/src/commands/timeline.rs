@@ -55,7 +55,7 @@ impl TimelineCommand {
 }
 
 impl Print for Timeline {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let held = text::counted(
             self.events.len().try_into().unwrap_or(u64::MAX),
             "event",
@@ -90,6 +90,6 @@ impl Print for Timeline {
         for unseen in &self.unseen {
             let _ = writeln!(text, "not seen: {}", plain(unseen));
         }
-        Some(text)
+        text
     }
 }

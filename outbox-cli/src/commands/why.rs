@@ -39,7 +39,7 @@ impl WhyCommand {
 }
 
 impl Print for Explanation {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = String::new();
         for finding in &self.findings {
             let _ = writeln!(text, "{}: {}", finding.cause, plain(&finding.what));
@@ -53,6 +53,6 @@ impl Print for Explanation {
         for unseen in &self.unseen {
             let _ = writeln!(text, "not seen: {}", plain(unseen));
         }
-        Some(text)
+        text
     }
 }

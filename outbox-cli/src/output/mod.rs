@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
-use outbox_admin::{Column, Columns, Command, Next};
+use outbox_admin::{Columns, Command, Next};
 use serde::Serialize;
 
 pub(crate) use crate::plain::plain;
@@ -28,38 +28,32 @@ pub enum Format {
     Json,
 }
 
-/// A value printable in every format.
-pub(crate) trait Print: Serialize + Sized + 'static {
-    /// Table columns; empty for values printed as text.
-    fn columns() -> &'static [Column<Self>] {
-        &[]
-    }
+/// A value that people read as text.
+pub(crate) trait Print: Serialize {
+    fn text(&self) -> String;
+}
 
-    /// Text instead of a table row.
-    fn text(&self) -> Option<String> {
-        None
+/// Prints a list as a table.
+pub(crate) fn list<T: Columns + Serialize>(format: Format, things: &[T]) -> Result<(), CommandError> {
+    match format {
+        Format::Table => write(&table(things)),
+        Format::Json => write(&pretty(&things)?),
     }
 }
 
+/// Prints a list as texts.
 pub(crate) fn many<T: Print>(format: Format, things: &[T]) -> Result<(), CommandError> {
-    write(&render(format, things, &things)?)
+    match format {
+        Format::Table => write(&things.iter().map(Print::text).collect::<Vec<_>>().join("\n")),
+        Format::Json => write(&pretty(&things)?),
+    }
 }
 
 pub(crate) fn one<T: Print>(format: Format, thing: &T) -> Result<(), CommandError> {
-    write(&render(format, std::slice::from_ref(thing), thing)?)
-}
-
-fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Result<String, CommandError> {
-    Ok(match format {
-        Format::Table => {
-            let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
-            match texts {
-                Some(texts) if !things.is_empty() => texts.join("\n"),
-                _ => grid::table(T::columns(), things),
-            }
-        }
-        Format::Json => pretty(data)?,
-    })
+    match format {
+        Format::Table => write(&thing.text()),
+        Format::Json => write(&pretty(thing)?),
+    }
 }
 
 pub(crate) fn table<T: Columns>(things: &[T]) -> String {

@@ -260,7 +260,7 @@ struct DoctorRow {
 }
 
 impl Print for DoctorRow {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state);
         for finding in &self.findings {
             let subject = match finding.subject.as_str() {
@@ -287,6 +287,6 @@ impl Print for DoctorRow {
             let _ = writeln!(text, "  not checked: {}", checks.join(", "));
         }
         let _ = writeln!(text, "{}", self.tally);
-        Some(text)
+        text
     }
 }

@@ -3,13 +3,13 @@
 //! Invariant: reads only.
 
 use clap::Args;
-use outbox_admin::{Column, Columns as _, Command, LetterGroup};
+use outbox_admin::Command;
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
 use super::{GROUPED_MAX, LetterSelectionArguments, letters_of};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, say, say_next};
+use crate::output::{self, say, say_next};
 
 /// Arguments of `outbox dead-letters groups`.
 #[derive(Debug, Clone, Args)]
@@ -32,7 +32,7 @@ impl GroupLettersCommand {
             .read(&place, &letters, &selection, GROUPED_MAX)
             .await?;
         let groups = outbox_admin::group_letters(&rows);
-        output::many(self.place.output, &groups)?;
+        output::list(self.place.output, &groups)?;
         if !is_complete {
             say(&format!(
                 "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
@@ -48,11 +48,5 @@ impl GroupLettersCommand {
                 .option("--group", first.fingerprint),
         );
         Ok(Outcome::Well)
-    }
-}
-
-impl Print for LetterGroup {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
     }
 }

@@ -1,12 +1,11 @@
 //! `outbox relay list`: live relays, then dead relays with partitions not yet taken.
 
 use clap::Args;
-use outbox_admin::{Column, Columns as _, RelayRow};
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, say, say_next};
+use crate::output::{self, say, say_next};
 
 /// Arguments of `outbox relay list`.
 #[derive(Debug, Clone, Args)]
@@ -20,7 +19,7 @@ impl ListRelaysCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
         let rows = place.ask(outbox_admin::relays(&place.store)).await?;
-        output::many(self.place.output, &rows)?;
+        output::list(self.place.output, &rows)?;
         if rows.iter().any(|row| row.is_alive) {
             return Ok(Outcome::Well);
         }
@@ -32,11 +31,5 @@ impl ListRelaysCommand {
             true => Outcome::NothingMatched,
             false => Outcome::Stuck,
         })
-    }
-}
-
-impl Print for RelayRow {
-    fn columns() -> &'static [Column<Self>] {
-        Self::COLUMNS
     }
 }

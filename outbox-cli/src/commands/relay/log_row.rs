@@ -184,7 +184,7 @@ impl LogRow {
 }
 
 impl Print for LogRow {
-    fn text(&self) -> Option<String> {
+    fn text(&self) -> String {
         let mut text = format!("{}\n", self.line());
         if let Some(would) = self.would {
             let _ = write!(text, "{would}");
@@ -192,6 +192,6 @@ impl Print for LogRow {
             let _ = writeln!(text, "  {}", plain(&fault.what));
             text.push_str(&output::next_lines(&fault.next, "  "));
         }
-        Some(text)
+        text
     }
 }
