@@ -3,8 +3,8 @@
 //! - Services are tested with [`MemoryStore`] and [`MemoryBroker`], including broker faults
 //!   (`fail_next`, `lose_acks`, `ghost`, …), and checked with [`inspect`] and [`Ledger`]. The crate
 //!   `outbox` re-exports this crate as `testing`.
-//! - Adapters run the [`conformance`] suites. [`wrong`] has planted mistakes that prove that the
-//!   suites detect them.
+//! - Adapters run the [`conformance`] suites. The tests of this crate run each suite on planted
+//!   mistakes. [`wrong`] has the planted mistakes of logs, because the simulation uses them too.
 //!
 //! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not for
 //! production: all data is in memory.

@@ -3,24 +3,18 @@
 //! A suite is a fixture trait and a macro. An adapter implements the trait, and the macro generates
 //! one test per rule:
 //!
-//! ```
-//! # #[allow(dead_code)]
-//! mod promises {
-//! #   use outbox_testing::conformance::memory::MemoryStoreFixture;
-//!     use outbox_testing::backend_url;
-//!
-//!     async fn fixture() -> Option<MemoryStoreFixture> {
-//!         let url = backend_url("MY_TEST_URL")?; // Says so and skips when there is no server.
-//!         Some(MemoryStoreFixture::new()) // Here: fresh tables at `url`.
-//!     }
-//!
-//!     outbox_testing::store_conformance!(#[tokio::test] fixture().await);
+//! ```ignore
+//! async fn fixture() -> Option<MyFixture> {
+//!     let url = backend_url("MY_TEST_URL")?; // Says so and skips when there is no server.
+//!     Some(MyFixture::new(url).await) // Fresh tables.
 //! }
+//!
+//! outbox_testing::store_conformance!(#[tokio::test] fixture().await);
 //! ```
 //!
 //! Invariant: a suite requires only the contract in [`outbox_core::store`], [`outbox_core::log`],
 //! [`outbox_core::publisher`], [`outbox_core::subscriber`] or [`outbox_core::dedup`].
-//! [`crate::wrong`] has a planted mistake for each rule. A rule that does not apply to a back end
+//! The tests of this crate plant a mistake for each rule. A rule that does not apply to a back end
 //! prints the reason and passes.
 
 use crate::store_types::*;
@@ -28,7 +22,6 @@ use crate::{Operator as _, store_methods};
 
 pub mod dedup_store;
 pub mod log;
-pub mod memory;
 pub mod probe;
 pub mod publisher;
 pub mod store;

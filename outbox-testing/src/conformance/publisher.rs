@@ -87,14 +87,6 @@ pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     assert_eq!(ids, [first.id, other.id]);
 }
 
-/// Equal messages with different ids are both stored.
-pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixture>(fixture: &F) {
-    for _ in 0..2 {
-        assert!(!publish(fixture, &message(NOTED, "a", 1)).await.duplicate);
-    }
-    assert_eq!(stored(fixture).await.len(), 2);
-}
-
 /// Concurrent publishes are all stored, once each.
 pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (0..200).map(|n| message(NOTED, &format!("a{n}"), 1)).collect();
@@ -267,7 +259,6 @@ macro_rules! publisher_conformance {
         $crate::__promises!(publisher, [$(#[$($test)*])+], $fixture, [
             a_confirmed_message_is_stored,
             the_same_id_is_stored_once,
-            equal_messages_with_different_ids_are_both_stored,
             concurrent_publishes_are_all_stored,
             concurrent_copies_are_stored_once,
             awaited_publishes_keep_their_order,

@@ -236,8 +236,9 @@ pub struct MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// For planted mistakes.
-    pub(crate) fn acknowledge(&self) {
+    /// Acknowledges without a fault. Not public API.
+    #[doc(hidden)]
+    pub fn acknowledge(&self) {
         self.broker
             .lock()
             .ack(&self.consumer, self.incoming.stream_sequence);

@@ -279,8 +279,9 @@ impl MemoryStore {
         self.lock().leases.current()
     }
 
-    /// Skips a sequence, for planted mistakes.
-    pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
+    /// Skips a sequence. Not public API.
+    #[doc(hidden)]
+    pub fn use_up_number(&self, aggregate: &Aggregate) {
         self.lock().use_up_number(aggregate);
     }
 
@@ -290,12 +291,15 @@ impl MemoryStore {
         self.lock().delete(row_id);
     }
 
-    /// For a planted mistake.
-    pub(super) fn drop_ended_pauses(&self) {
+    /// Forgets ended pauses without releasing their messages. Not public API.
+    #[doc(hidden)]
+    pub fn drop_ended_pauses(&self) {
         self.lock().drop_ended_pauses();
     }
 
-    pub(super) fn forget_dedup_keys(&self) {
+    /// Frees all deduplication keys. Not public API.
+    #[doc(hidden)]
+    pub fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();
     }
 

@@ -7,6 +7,8 @@
 
 mod conformance;
 mod environment;
+mod fixtures;
 mod memory;
 mod memory_broker;
 mod memory_random;
+mod wrong;

@@ -155,16 +155,6 @@ pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &
     }
 }
 
-/// A reading reaches the position of `written`, which ends a drain.
-pub async fn a_reading_reaches_what_was_written<F: LogFixture>(fixture: &F) {
-    let mut reader = opened(fixture).await;
-    for n in 1..=3 {
-        commit_one(fixture, "a", n).await;
-        let found = read(fixture, &mut reader).await;
-        assert_eq!(keys(&found), singles(&[("a", n)]));
-    }
-}
-
 /// Dropping `next` loses no event.
 pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;

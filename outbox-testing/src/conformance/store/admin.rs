@@ -206,7 +206,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Blocked aggregates are listed halted first, then by end.
+/// Blocked aggregates are listed halted first, then by end. Each is found by its name.
 pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
@@ -222,8 +222,16 @@ pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fi
     assert_eq!(listed[0].blocked_for, None);
     assert_eq!(listed[1].blocked_for, Some(Duration::ZERO));
     assert!(is_left_of(LONG, listed[2].blocked_for));
-    let two = store(fixture).blocked(limit(2)).await;
-    assert_eq!(two.len(), 2);
+    assert_eq!(store(fixture).blocked(limit(2)).await.len(), 2);
+    for blocked in &listed {
+        let found = store(fixture).block(&blocked.aggregate).await;
+        let found = found.expect("the aggregate is blocked");
+        assert_eq!(
+            (found.aggregate, found.halted_by),
+            (blocked.aggregate.clone(), blocked.halted_by)
+        );
+    }
+    assert_eq!(store(fixture).block(&aggregate("d")).await, None);
 }
 
 /// `resume` ends the back-off of one aggregate.

@@ -38,16 +38,6 @@ pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "b1");
 }
 
-/// No message is due before its block ends.
-pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: &F) {
-    let leases = with_blocked(fixture, &["a", "a"], LONG).await;
-    assert_eq!(
-        store(fixture).fetch_waiting(waiting(&leases)).await,
-        Fetched::default()
-    );
-    assert_eq!(store(fixture).fetch(pending(&leases)).await, Fetched::default());
-}
-
 /// After a block, its messages come in order and unchanged.
 pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
@@ -57,12 +47,6 @@ pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture
     settled(fixture, &leases, &rows, published()).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
-}
-
-/// A delay of zero lets other messages go first.
-pub async fn a_block_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
-    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
-    assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "a1 a2");
 }
 
 /// The last verdict sets the delay.
@@ -295,15 +279,6 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     settled(fixture, &leases, &rows, dead(true)).await;
     let state = state_of(fixture, id_of(&rows[0])).await;
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
-}
-
-/// After a dead letter with `halt`, its aggregate waits.
-pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
-    let (leases, rows) = with_rows(fixture, &["a", "a", "b", "a", "b"]).await;
-    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
-    commit_each(fixture, &["a", "c"]).await;
-    assert_eq!(sorted_keys(&fetch(fixture, &leases, ALL).await), "b1 b2 c1");
-    assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
 /// A message in flight does not lift the halt of its aggregate.

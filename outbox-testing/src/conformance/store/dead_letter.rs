@@ -3,14 +3,6 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// Without `halt`, only the dead letter is set aside.
-pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
-    let (leases, _) = with_dead(fixture, &["a", "a", "b", "a"], false).await;
-    let rest = fetch(fixture, &leases, ALL).await;
-    assert_eq!(sorted_keys(&rest), "a2 a3 b1");
-    assert_eq!(blocked(fixture).await, []);
-}
-
 /// A dead letter without `halt` does not disturb the rest of its block.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
@@ -24,28 +16,13 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a3");
 }
 
-/// A retried message is pending with zero attempts.
-pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
-    assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
-    let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(sorted_keys(&rows), "a1 a2 b1");
-    let retried = first(&rows, "a").remove(0);
-    assert_eq!((retried.row_id, retried.attempts), (row.row_id, 0));
-    let expected = Backlog {
-        pending: 3,
-        pending_estimate: 3,
-        ..Backlog::default()
-    };
-    assert_eq!(counts(fixture).await, expected);
-}
-
-/// A retry ends the halt. The message can die again.
+/// A retried message is pending with zero attempts, and its halt has ended. It can die again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(sorted_keys(&rows), "a1 a2 b1");
+    assert_eq!(first(&rows, "a")[0].attempts, 0);
     assert_eq!(blocked(fixture).await, []);
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     let backlog = store(fixture).backlog().await;
@@ -95,18 +72,16 @@ pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFix
     assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
 }
 
-/// Retry changes dead letters only.
-pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
+/// Retry and skip change dead letters only.
+pub async fn retry_and_skip_of_what_is_not_dead_do_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
-    let unknown = Selection::id(MessageId::fresh());
-    assert_eq!(
-        store(fixture).retry(&unknown).await,
-        0,
-        "an unknown message was retried"
-    );
-    assert_eq!(store(fixture).retry(&Selection::all()).await, 0);
+    for selection in [Selection::id(MessageId::fresh()), Selection::all()] {
+        assert_eq!(store(fixture).retry(&selection).await, 0, "{selection:?}");
+        assert_eq!(store(fixture).skip(&selection).await, 0, "{selection:?}");
+    }
+    assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
@@ -170,22 +145,6 @@ pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: 
     commit_each(fixture, &["a"]).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a2");
     assert_eq!(status_of(fixture, &row).await, MessageStatus::Dead);
-}
-
-/// Skip changes dead letters only.
-pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
-    let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
-    let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &only(&rows, "b"), published()).await;
-    let unknown = Selection::id(MessageId::fresh());
-    assert_eq!(
-        store(fixture).skip(&unknown).await,
-        0,
-        "an unknown message was skipped"
-    );
-    assert_eq!(store(fixture).skip(&Selection::all()).await, 0);
-    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "c1");
-    assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
 /// Retry and skip take a selection.

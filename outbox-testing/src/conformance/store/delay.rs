@@ -21,17 +21,6 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// At its time, a delayed message and its successors are due.
-pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fixture: &F) {
-    commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
-    commit_each(fixture, &["a"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = until_something_is_due(fixture, &leases).await;
-    assert_eq!(keys(&rows), "a1 a2");
-    settled(fixture, &leases, &rows, published()).await;
-    assert_eq!(blocked(fixture).await, []);
-}
-
 /// Several delayed messages keep their order.
 pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;

@@ -48,22 +48,6 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
-/// Messages of an aggregate come in sequence, without gaps.
-pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
-    for _ in 0..20 {
-        commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
-    }
-    let (_, rows) = take_all(fixture).await;
-    let mut sequences: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for (id, sequence) in rows.iter().map(key) {
-        sequences.entry(id).or_default().extend(sequence);
-    }
-    assert_eq!(sequences.len(), 5);
-    for (id, sequences) in sequences {
-        assert_eq!(sequences, (1..=20).collect::<Vec<_>>(), "messages of {id}");
-    }
-}
-
 /// `limit` bounds a fetch, and the next one continues.
 pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
     for n in 0..10 {
@@ -140,17 +124,6 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     late.commit().await;
     never.roll_back().await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "late1");
-}
-
-/// A published message is not fetched again.
-pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
-    let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
-    let done = first(&rows, "a");
-    assert_eq!(settle(fixture, &leases, &done, published()).await, 1);
-    let rest = fetch(fixture, &leases, ALL).await;
-    assert_eq!(sorted_keys(&rest), "a2 b1");
-    assert_eq!(settle(fixture, &leases, &rest, published()).await, 2);
-    assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
 /// Rows in flight are skipped.

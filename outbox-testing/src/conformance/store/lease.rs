@@ -123,14 +123,6 @@ pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// Expired leases can be taken over.
-pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F) {
-    let (_, leases) = lease_all(fixture).await;
-    fixture.expire_leases().await;
-    let (_, taken) = lease_all(fixture).await;
-    assert_eq!(partitions(&taken), partitions(&leases));
-}
-
 /// A stale release frees nothing.
 pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;

@@ -131,24 +131,6 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     assert_eq!(search(earlier).await, (Vec::new(), None));
 }
 
-/// `find` returns the remaining delay.
-pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
-    commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
-    let id = list(fixture, &Selection::all()).await[0].id;
-    let check = async || {
-        let found = store(fixture).find(id).await.expect("the message is found");
-        assert!(
-            is_left_of(LONG + TTL, found.delayed_for),
-            "{:?}",
-            found.delayed_for
-        );
-    };
-    check().await;
-    let (_, rows) = take_all(fixture).await;
-    assert_eq!(rows, []);
-    check().await;
-}
-
 /// `head` returns the last sequence and recording time.
 pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).head(&aggregate("a")).await, None);
@@ -162,45 +144,6 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
         let ago = fixture.now().await - found.recorded_at;
         assert!(ago.abs() < LONG, "{ago}");
     }
-}
-
-/// `block` returns the end of a block, or its halting message.
-pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
-    let leases = block_each(fixture, &["a"], LONG).await;
-    commit_each(fixture, &["b", "c"]).await;
-    let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &only(&rows, "b"), dead(true)).await;
-    let backing_off = store(fixture).block(&aggregate("a")).await.expect("a is blocked");
-    assert_eq!(backing_off.halted_by, None);
-    assert!(is_left_of(LONG, backing_off.blocked_for));
-    let halted = BlockedAggregate {
-        aggregate: aggregate("b"),
-        halted_by: Some(only(&rows, "b")[0].row_id),
-        blocked_for: None,
-    };
-    assert_eq!(store(fixture).block(&aggregate("b")).await, Some(halted));
-    assert_eq!(store(fixture).block(&aggregate("c")).await, None);
-}
-
-/// Live relays are listed by id.
-pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
-    assert_eq!(store(fixture).relays().await, []);
-    let mut announced = Vec::new();
-    for fitness in [Fitness::Ailing, Fitness::Fit] {
-        let owner = OwnerId::fresh();
-        store(fixture).announce(owner, TTL, &fitness.into()).await;
-        announced.push((owner, fitness));
-    }
-    let gone = OwnerId::fresh();
-    store(fixture)
-        .announce(gone, Duration::ZERO, &Fitness::Fit.into())
-        .await;
-    announced.sort_unstable_by_key(|(owner, _)| *owner);
-    let listed = store(fixture).relays().await;
-    let said: Vec<_> = listed.iter().map(|relay| (relay.owner, relay.fitness)).collect();
-    assert_eq!(said, announced);
-    let lasts = |relay: &LiveRelay| relay.expires_in > TTL / 2 && relay.expires_in <= TTL;
-    assert!(listed.iter().all(lasts), "{listed:?}");
 }
 
 /// Partitions are listed with their owner, or the last owner of an expired lease.

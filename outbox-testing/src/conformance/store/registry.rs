@@ -61,6 +61,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     store(fixture).announce(owner, TTL, &announcement).await;
     let found = listed(fixture, owner).await;
     assert_eq!(found.fitness, Fitness::Ailing);
+    assert!(is_left_of(TTL, Some(found.expires_in)), "{found:?}");
     let (registered, stated) = (&found.registration, &announcement.registration);
     assert_eq!(
         (registered.mode, registered.retention),

@@ -80,17 +80,6 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// Acknowledged messages do not come again.
-pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
-    publish(fixture, NOTED, "a", 3).await;
-    let ack_wait = fixture.ack_wait() * 4;
-    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], ack_wait)).await;
-    for _ in 0..3 {
-        ack(next(&mut subscription).await).await;
-    }
-    assert_quiet(&mut subscription, ack_wait * 3 / 2).await;
-}
-
 /// Unanswered messages come again after `ack_wait`, with their delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
@@ -313,7 +302,6 @@ macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
         $crate::__promises!(subscriber, [$(#[$($test)*])+], $fixture, [
             wanted_messages_arrive_in_order,
-            acknowledged_messages_do_not_come_again,
             unacknowledged_messages_come_again,
             a_retry_comes_after_its_delay,
             a_retry_does_not_hold_up_others,

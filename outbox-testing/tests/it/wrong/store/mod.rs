@@ -11,9 +11,9 @@ mod spoil;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::store_types::*;
-use crate::{MemoryStore, StoredRow, store_methods};
 use outbox_core::message::PARTITIONS;
+use outbox_testing::store_types::*;
+use outbox_testing::{MemoryStore, StoredRow, store_methods};
 
 pub use mistake::StoreMistake;
 

@@ -11,7 +11,7 @@ use outbox_core::store::{
 };
 
 use super::{M, WrongStore};
-use crate::{Operator as _, StoredRow};
+use outbox_testing::{Operator as _, StoredRow};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

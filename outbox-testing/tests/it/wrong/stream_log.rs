@@ -8,7 +8,7 @@ use outbox_core::publisher::{
 };
 use time::OffsetDateTime;
 
-use crate::MemoryBroker;
+use outbox_testing::MemoryBroker;
 
 use StreamLogMistake as M;
 

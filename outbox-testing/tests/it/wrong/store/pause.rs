@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox_core::store::{OutboxStore, Selection, StoreError, Verdict};
 
 use super::{M, WrongStore};
-use crate::Operator as _;
+use outbox_testing::Operator as _;
 
 const HOURS: Duration = Duration::from_secs(36_000);
 

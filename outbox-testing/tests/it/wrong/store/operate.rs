@@ -1,8 +1,8 @@
 //! Mistakes in lists of messages and in the purge.
 
 use super::{M, WrongStore};
-use crate::StoredRow;
-use crate::store_types::*;
+use outbox_testing::StoredRow;
+use outbox_testing::store_types::*;
 
 impl WrongStore {
     pub(super) async fn purge_wrongly(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {

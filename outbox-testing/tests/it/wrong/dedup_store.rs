@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, StoreClaim};
 
-use crate::MemoryDedupStore;
+use outbox_testing::MemoryDedupStore;
 
 use DedupStoreMistake as M;
 

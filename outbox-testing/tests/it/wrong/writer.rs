@@ -2,11 +2,11 @@
 
 use outbox_core::message::{Events, IntoEvents, Limits, NewMessage};
 
-use crate::MemoryStore;
-use crate::conformance::store::Refused;
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::store::Refused;
 
 /// The mistake of the writer of a
-/// [`MemoryStoreFixture`](crate::conformance::memory::MemoryStoreFixture).
+/// [`MemoryStoreFixture`](crate::fixtures::MemoryStoreFixture).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMistake {
     /// Records outside the caller's transaction, so that a rollback leaves ghosts.

@@ -12,8 +12,8 @@ use outbox_core::subscriber::{
 };
 use tokio::sync::OnceCell;
 
-use crate::conformance::probe::Probe;
-use crate::{MemoryDelivery, MemorySubscriber, MemorySubscription};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 use SubscriberMistake as M;
 

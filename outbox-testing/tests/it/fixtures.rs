@@ -12,14 +12,15 @@ use outbox_core::store::OutboxAudit;
 use outbox_core::subscriber::Subscriber;
 use time::OffsetDateTime;
 
-use super::dedup_store::DedupStoreFixture;
-use super::log::LogFixture;
-use super::publisher::PublisherFixture;
-use super::store::{OpenTransaction, Refused, StoreFixture};
-use super::stream_log::StreamLogFixture;
-use super::subscriber::SubscriberFixture;
+use outbox_testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_testing::conformance::log::LogFixture;
+use outbox_testing::conformance::publisher::PublisherFixture;
+use outbox_testing::conformance::store::{OpenTransaction, Refused, StoreFixture};
+use outbox_testing::conformance::stream_log::StreamLogFixture;
+use outbox_testing::conformance::subscriber::SubscriberFixture;
+use outbox_testing::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTransaction};
+
 use crate::wrong::WriterMistake;
-use crate::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTransaction};
 
 /// Fixture of the store suite over [`MemoryStore`] or a wrapper.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl<S> MemoryStoreFixture<S> {
 
 impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
-    type Open = MemoryTransaction;
+    type Open = Open;
 
     fn store(&self) -> &S {
         &self.store
@@ -90,10 +91,10 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
         }
     }
 
-    async fn begin(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+    async fn begin(&self, events: Events) -> Result<Open, Refused> {
         let mut transaction = self.memory.begin();
         transaction.record(events)?;
-        Ok(transaction)
+        Ok(Open(transaction))
     }
 
     async fn expire_leases(&self) {
@@ -113,13 +114,16 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     }
 }
 
-impl OpenTransaction for MemoryTransaction {
+#[derive(Debug)]
+pub struct Open(MemoryTransaction);
+
+impl OpenTransaction for Open {
     async fn commit(self) {
-        MemoryTransaction::commit(self).expect("the suite holds no deduplication keys");
+        self.0.commit().expect("the suite holds no deduplication keys");
     }
 
     async fn roll_back(self) {
-        MemoryTransaction::roll_back(self);
+        self.0.roll_back();
     }
 }
 

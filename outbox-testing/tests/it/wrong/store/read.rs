@@ -1,7 +1,7 @@
 //! Mistakes in lookups.
 
 use super::{M, WrongStore};
-use crate::store_types::*;
+use outbox_testing::store_types::*;
 
 impl OutboxReader for WrongStore {
     async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {

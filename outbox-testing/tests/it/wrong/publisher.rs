@@ -8,7 +8,7 @@ use outbox_core::headers::Headers;
 use outbox_core::message::Message;
 use outbox_core::publisher::{Destination, FailureClass, PublishError, Publisher, Receipt};
 
-use crate::MemoryPublisher;
+use outbox_testing::MemoryPublisher;
 
 use PublisherMistake as M;
 

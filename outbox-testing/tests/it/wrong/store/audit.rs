@@ -1,8 +1,8 @@
 //! Mistakes in operations.
 
 use super::{M, WrongStore, forward};
-use crate::store_types::*;
-use crate::{Operator as _, StoredRow, store_methods};
+use outbox_testing::store_types::*;
+use outbox_testing::{Operator as _, StoredRow, store_methods};
 
 impl WrongStore {
     async fn mistaken(&self, operation: &Operation) -> Result<Operation, StoreError> {
