@@ -366,18 +366,8 @@ impl Checker {
     }
 
     fn settled_one(&mut self, life: Life, no: MessageNo, verdict: &Verdict, accepted: bool, answered: bool) {
-        let name = match verdict {
-            Verdict::Published { .. } => "published",
-            Verdict::Waits => "waits",
-            Verdict::Paused => "paused",
-            Verdict::Blocked { attempt: true, .. } => "blocked, attempt used",
-            Verdict::Blocked { error: Some(_), .. } => "blocked",
-            Verdict::Blocked { .. } => "blocked, for no time",
-            Verdict::Dead { halt: true, .. } => "dead, halts",
-            Verdict::Dead { .. } => "dead, others go on",
-        };
         self.history.note(format!(
-            "run {life} settles message {no}: {name}, accepted: {accepted}"
+            "run {life} settles message {no}: {verdict:?}, accepted: {accepted}"
         ));
         // A late refusal belongs to an earlier send.
         let is_published = matches!(verdict, Verdict::Published { .. });
@@ -415,7 +405,7 @@ impl Checker {
                 let fair = fair && (may_die || !dies);
                 let used = account.attempts;
                 self.demand(Invariant::Attempts, fair, || {
-                    format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
+                    format!("message {no}: {verdict:?}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
                 });
             }
             Verdict::Waits | Verdict::Paused | Verdict::Blocked { .. } => {}

@@ -27,47 +27,38 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
         if world.shared().is_calm {
             return;
         }
-        match kind {
-            0 => {
-                note(&world, "store down");
-                world.shared().store_is_down = true;
-                sleep_until(end).await;
-                world.shared().store_is_down = false;
-                note(&world, "store up");
+        let (what, set): (_, fn(&mut Shared, bool)) = match kind {
+            0 => ("the store is down", |shared, down| shared.store_is_down = down),
+            1 => ("the broker is down", |shared, down| shared.broker_is_down = down),
+            2 => ("the broker refuses", |shared, refuses| {
+                shared.broker_refuses = refuses.then(|| refusal(&mut shared.rng));
+            }),
+            3 => ("both are down", |shared, down| {
+                (shared.store_is_down, shared.broker_is_down) = (down, down);
+            }),
+            _ => {
+                change_once(&world, kind, end).await;
+                continue;
             }
-            1 => {
-                note(&world, "broker down");
-                world.shared().broker_is_down = true;
-                sleep_until(end).await;
-                world.shared().broker_is_down = false;
-                note(&world, "broker up");
-            }
-            2 => {
-                note(&world, "broker refuses");
-                let class = refusal(&mut world.shared().rng);
-                world.shared().broker_refuses = Some(class);
-                sleep_until(end).await;
-                world.shared().broker_refuses = None;
-                note(&world, "broker accepts");
-            }
-            3 => {
-                note(&world, "both down");
-                world.shared().broker_is_down = true;
-                world.shared().store_is_down = true;
-                sleep_until(end).await;
-                let mut shared = world.shared();
-                shared.broker_is_down = false;
-                shared.store_is_down = false;
-            }
-            4 if world.plan.loses => lose(&world),
-            5 if world.plan.forgets => {
-                note(&world, "broker forgets");
-                world.broker.forget_ids();
-                world.shared().checker.forgot();
-            }
-            6 | 7 => cut_off_until(&world, end).await,
-            _ => {}
+        };
+        note(&world, what);
+        set(&mut world.shared(), true);
+        sleep_until(end).await;
+        set(&mut world.shared(), false);
+        note(&world, "store and broker are back");
+    }
+}
+
+async fn change_once(world: &World, kind: u8, end: Instant) {
+    match kind {
+        4 if world.plan.loses => lose(world),
+        5 if world.plan.forgets => {
+            note(world, "broker forgets");
+            world.broker.forget_ids();
+            world.shared().checker.forgot();
         }
+        6 | 7 => cut_off_until(world, end).await,
+        _ => {}
     }
 }
 

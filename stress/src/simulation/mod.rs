@@ -9,7 +9,7 @@
 //! - operator actions, drains, purges and reconciliation.
 //!
 //! After the faults, every committed message must be published. [`Invariant`] lists the properties,
-//! [`Wrong`] the planted mistakes to find. [`minimise`] reduces a failing world.
+//! [`Wrong`] the planted mistakes to find.
 //!
 //! Invariant: only the seed decides, so every failure is repeatable.
 
@@ -19,7 +19,6 @@ mod faults;
 mod history;
 mod log;
 mod maintenance;
-mod minimise;
 mod pauses;
 mod plan;
 mod relays;
@@ -31,7 +30,6 @@ mod wrong;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use minimise::{Without, minimise};
 pub use wrong::Wrong;
 
 /// The properties that must always hold.
@@ -68,24 +66,6 @@ pub enum Invariant {
     NoPanic,
 }
 
-impl fmt::Display for Invariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoLoss => "L no loss",
-            Self::NoGhost => "G no ghost",
-            Self::Order => "P order",
-            Self::Fence => "F fence",
-            Self::Exclusive => "X exclusive",
-            Self::Duplicates => "D bounded duplicates",
-            Self::Paused => "S paused",
-            Self::Progress => "T progress",
-            Self::Attempts => "A attempts",
-            Self::Hygiene => "H hygiene",
-            Self::NoPanic => "no panic",
-        })
-    }
-}
-
 /// The result of one seed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -103,7 +83,6 @@ pub struct Outcome {
     /// The last lines of the history.
     pub history: Vec<String>,
     wrong: Wrong,
-    without: Without,
 }
 
 impl Outcome {
@@ -114,12 +93,8 @@ impl Outcome {
             Wrong::None => String::new(),
             wrong => format!(" --wrong {wrong}"),
         };
-        let without = match self.without {
-            Without::NOTHING => String::new(),
-            without => format!(" --without {without}"),
-        };
         format!(
-            "cargo xtask simulate --from {} --seeds 1 --trace{wrong}{without}",
+            "cargo xtask simulate --from {} --seeds 1 --trace{wrong}",
             self.seed
         )
     }
@@ -133,7 +108,7 @@ impl fmt::Display for Outcome {
         match &self.violation {
             Some((invariant, what)) => write!(
                 f,
-                "seed {}: {invariant}: {what}\nrepeat: {}",
+                "seed {}: {invariant:?}: {what}\nrepeat: {}",
                 self.seed,
                 self.replay()
             ),
@@ -153,14 +128,8 @@ pub const TAIL: usize = 40;
 /// called within a Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
-    simulate_without(seed, wrong, Without::NOTHING, lines)
-}
-
-/// As [`simulate`], without some faults or sizes.
-#[must_use]
-pub fn simulate_without(seed: u64, wrong: Wrong, without: Without, lines: usize) -> Outcome {
     let _isolation = outbox_core::wake::isolate();
-    let lived = catch_unwind(AssertUnwindSafe(|| world::live(seed, wrong, without, lines)));
+    let lived = catch_unwind(AssertUnwindSafe(|| world::live(seed, wrong, lines)));
     lived.unwrap_or_else(|_| Outcome {
         seed,
         digest: 0,
@@ -169,6 +138,5 @@ pub fn simulate_without(seed: u64, wrong: Wrong, without: Without, lines: usize)
         violation: Some((Invariant::NoPanic, "the world panicked; see above".to_owned())),
         history: Vec::new(),
         wrong,
-        without,
     })
 }

@@ -159,6 +159,14 @@ pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duratio
     Duration::from_millis(rng.u64(range))
 }
 
+/// Zero for half of the calls.
+pub(super) fn latency(rng: &mut Rng, max: Duration) -> Duration {
+    match rng.bool() {
+        true => Duration::ZERO,
+        false => Duration::from_micros(rng.u64(0..=max.as_micros() as u64)),
+    }
+}
+
 pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
     probability > 0.0 && rng.f64() < probability
 }

@@ -48,13 +48,7 @@ impl CallFault {
     fn draw(shared: &mut Shared, world: &World) -> Self {
         let plan = &world.plan.store;
         let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
-        let mut latency = || {
-            if rng.bool() {
-                return Duration::ZERO;
-            }
-            let max = plan.latency_max.as_micros() as u64;
-            Duration::from_micros(rng.u64(0..=max))
-        };
+        let mut latency = || plan::latency(rng, plan.latency_max);
         let (mut before, mut after) = (latency(), latency());
         let mut end = End::Answered;
         if is_bad {

@@ -23,7 +23,7 @@ use super::checker::{Checker, Poison};
 use super::history::Life;
 use super::plan::{Cut, Plan};
 use super::wrong::Backend;
-use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, pauses, relays, writers, wrong};
+use super::{Invariant, Outcome, Wrong, faults, maintenance, pauses, relays, writers, wrong};
 
 /// Leases, pauses, back-offs and delays of a plan add up to less than half.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
@@ -106,14 +106,13 @@ impl Shared {
 }
 
 impl World {
-    fn new(seed: u64, wrong: Wrong, without: Without) -> Self {
+    fn new(seed: u64, wrong: Wrong) -> Self {
         // Neighbouring seeds must give unrelated worlds.
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut plan = Plan::draw(&mut rng);
         plan.draw_log(seed);
         plan.draw_pauses(seed);
         plan.draw_row_ids(seed);
-        without.apply(&mut plan);
         let store = MemoryStore::new();
         let log = plan.log.is_some().then(|| WorldLog {
             read: WrongLog::new(store.clone(), wrong.of_log()),
@@ -182,7 +181,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> Outcome {
+pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -192,7 +191,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> O
         Err(error) => panic!("no runtime for the simulation: {error}"),
     };
     runtime.block_on(async {
-        let world = Arc::new(World::new(seed, wrong, without));
+        let world = Arc::new(World::new(seed, wrong));
         let drained_in = run(&world).await;
         let shared = world.shared();
         let checker = &shared.checker;
@@ -204,7 +203,6 @@ pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> O
             violation: checker.violation.clone(),
             history: checker.history.tail(lines),
             wrong,
-            without,
         }
     })
 }

@@ -45,10 +45,6 @@ impl Series {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        !self.values(name).is_empty()
-    }
-
     pub(crate) fn alone(&self, name: &'static str, unit: &'static str) -> Figure {
         let values = self.values(name);
         Figure {

@@ -1,4 +1,4 @@
-//! The time from commit to arrival on the stream, and the cost of an idle relay.
+//! The time from commit to arrival on the stream, and the queries of an idle relay.
 //!
 //! The time runs from the call of the commit to the receipt by a JetStream consumer, so the figure
 //! is slightly too high.
@@ -9,23 +9,24 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig};
 use futures_util::StreamExt as _;
-use outbox_core::MessageId;
 use outbox_core::shutdown::CancellationToken;
-use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
+use outbox_core::{MessageId, RelayConfig, RelayError, RelayReport};
+use outbox_log::LogRelay;
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore, record};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::Options;
-use crate::child::Child;
 use crate::figure::{Figure, Series};
 use crate::load::{AGGREGATES, Moved, account_id};
 use crate::log::log_of;
-use crate::relay::{self, Retention, config};
+use crate::relay::{CONNECTIONS, relay};
 use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-pub(crate) const SETTLING: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLING: Duration = Duration::from_secs(5);
 /// PostgreSQL reports the statistics of an idle backend after 10 s.
 const REPORTING: Duration = Duration::from_secs(11);
 
@@ -65,11 +66,9 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         let sparse = measure(servers, Place::OtherProcess, 2, seconds).await?;
         series.add("latency_polling_sparse_p50", sparse.p50);
         series.add("latency_polling_sparse_p99", sparse.p99);
-        let (queries, cpu) = rest(servers, seconds).await?;
-        series.add("idle_queries_per_s", queries);
-        series.add("idle_cpu_percent", cpu);
+        series.add("idle_queries_per_s", rest(servers, seconds).await?);
     }
-    let poll = config(Retention::Keep).poll_max.as_secs_f64() * 1000.0;
+    let poll = RelayConfig::default().poll_max.as_secs_f64() * 1000.0;
     let millis = |name| series.alone(name, "ms");
     Ok(vec![
         millis("latency_same_process_p50").at_most(5.0),
@@ -79,7 +78,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         millis("latency_polling_sparse_p50").at_most(poll),
         millis("latency_polling_sparse_p99"),
         series.alone("idle_queries_per_s", "1/s").at_most(2.0),
-        series.alone("idle_cpu_percent", "% of a core").at_most(1.0),
     ])
 }
 
@@ -106,7 +104,7 @@ pub(crate) async fn measure(
     let (committed, published) = match place {
         Place::SameProcess => {
             let shutdown = CancellationToken::new();
-            let relay = relay::relay(&outbox, &stream, Retention::Keep).await?;
+            let relay = relay(&outbox, &stream).await?;
             let work = async {
                 let committed = work.await;
                 shutdown.cancel();
@@ -116,14 +114,15 @@ pub(crate) async fn measure(
             (committed?, report?.published)
         }
         Place::OtherProcess => {
-            let relay = relay::start(&outbox, &stream, None)?;
-            (work.await?, relay.stop().await?.messages)
+            let relay = relay(&outbox, &stream).await?;
+            beside(work, async move |shutdown| relay.run(shutdown).await).await?
         }
         Place::OtherProcessAtLog => {
             let log = log_of(&outbox).await?;
             log.init().await?;
-            let relay = relay::start_of_log(&outbox, &stream)?;
-            let done = (work.await?, relay.stop().await?.messages);
+            let store = SqlStore::new(outbox.pool(CONNECTIONS).await?);
+            let relay = LogRelay::new(store, log.clone(), stream.publisher().await?);
+            let done = beside(work, async move |shutdown| relay.run(shutdown).await).await?;
             log.drop().await?;
             done
         }
@@ -142,6 +141,26 @@ pub(crate) async fn measure(
         })
         .collect::<Result<Vec<f64>>>()?;
     Ok(Latency::of(millis))
+}
+
+/// Runs a relay on a thread without hints, as in another process, until `work` ends.
+async fn beside<T>(
+    work: impl Future<Output = Result<T>>,
+    run: impl AsyncFnOnce(CancellationToken) -> Result<RelayReport, RelayError> + Send + 'static,
+) -> Result<(T, u64)> {
+    let shutdown = CancellationToken::new();
+    let relay = tokio::task::spawn_blocking({
+        let shutdown = shutdown.clone();
+        move || {
+            let _isolation = outbox_core::wake::isolate();
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            Ok::<_, Failure>(runtime.block_on(run(shutdown))?.published)
+        }
+    });
+    let stop = shutdown.drop_guard();
+    let done = work.await?;
+    drop(stop);
+    Ok((done, relay.await??))
 }
 
 /// Nearest-rank percentile.
@@ -215,30 +234,23 @@ async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String
     Ok(arrived)
 }
 
-async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
+/// Transactions per second.
+async fn rest(servers: &Servers, seconds: u64) -> Result<f64> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
-    let relay = relay::start(&outbox, &stream, None)?;
-    let rest = watch_rest(servers, &relay, seconds).await?;
-    check("messages published at rest", relay.stop().await?.messages, 0)?;
+    let relay = relay(&outbox, &stream).await?;
+    let watch = async {
+        sleep(SETTLING + REPORTING).await;
+        let (before, start) = (servers.transactions().await?, Instant::now());
+        sleep(Duration::from_secs(seconds)).await;
+        let after = servers.transactions().await?.saturating_sub(before);
+        Ok(after as f64 / start.elapsed().as_secs_f64())
+    };
+    let (rate, published) = beside(watch, async move |shutdown| relay.run(shutdown).await).await?;
+    check("messages published at rest", published, 0)?;
     stream.remove(0).await?;
     outbox.remove().await?;
-    Ok(rest)
-}
-
-/// Transactions per second, and percent of a core.
-pub(crate) async fn watch_rest(servers: &Servers, process: &Child, seconds: u64) -> Result<(f64, f64)> {
-    sleep(SETTLING + REPORTING).await;
-    let (transactions, cpu, start) = (
-        servers.transactions().await?,
-        process.cpu_seconds()?,
-        Instant::now(),
-    );
-    sleep(Duration::from_secs(seconds)).await;
-    let elapsed = start.elapsed().as_secs_f64();
-    let transactions = servers.transactions().await?.saturating_sub(transactions);
-    let cpu = process.cpu_seconds()? - cpu;
-    Ok((transactions as f64 / elapsed, cpu / elapsed * 100.0))
+    Ok(rate)
 }
 
 #[cfg(test)]

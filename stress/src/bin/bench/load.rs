@@ -15,7 +15,8 @@ pub(crate) const PAYLOAD_BYTES: u64 = 300;
 pub(crate) const AGGREGATES: u64 = 1_000;
 /// From here on, all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
-const CHUNK: u64 = 100_000;
+/// Rows of a transaction, unless its size matters.
+pub(crate) const CHUNK: u64 = 100_000;
 
 #[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
 #[domain_event(aggregate = "account", name = "moved")]
@@ -64,19 +65,9 @@ impl Seen {
     }
 }
 
-/// Ends with a checkpoint, so that the measurement excludes writing these rows to disk. Autovacuum
-/// runs as in production.
-pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
-    fill_in_transactions(outbox, aggregates, messages, CHUNK).await
-}
-
-/// As [`fill`], with `rows` rows per transaction, rounded down to whole rounds.
-pub(crate) async fn fill_in_transactions(
-    outbox: &Schema,
-    aggregates: u64,
-    messages: u64,
-    rows: u64,
-) -> Result<()> {
+/// `rows` per transaction, rounded down to whole rounds. Ends with a checkpoint, so that the
+/// measurement excludes writing these rows to disk. Autovacuum runs as in production.
+pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64, rows: u64) -> Result<()> {
     let db = &outbox.db;
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
         .begin()
@@ -137,5 +128,5 @@ async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
     Ok(rows
         .iter()
         .map(|row| row.try_get("", "name"))
-        .collect::<std::result::Result<_, _>>()?)
+        .collect::<Result<_, _>>()?)
 }

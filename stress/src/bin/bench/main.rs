@@ -3,8 +3,6 @@
 //! Each figure alternates with its baseline. Invariant: a figure is printed only if messages on the
 //! stream and rows in the table prove the work. Targets are printed, never asserted.
 
-mod backlog;
-mod child;
 mod drain;
 mod figure;
 mod inbox;
@@ -12,7 +10,6 @@ mod latency;
 mod load;
 mod log;
 mod many;
-mod processor;
 mod raw;
 mod relay;
 mod servers;
@@ -21,16 +18,13 @@ mod write;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser};
 
-use crate::child::Place;
 use crate::figure::Figure;
 use crate::servers::Servers;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
-
-pub(crate) const MEBIBYTE: f64 = 1024.0 * 1024.0;
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
     if found == expected {
@@ -44,37 +38,15 @@ pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
 #[command(name = "bench")]
 enum What {
     /// Writers, relay, latency.
-    Relay(Selected<relay::Group>),
-    /// Consumers, latency, memory.
-    Inbox(Selected<inbox::Group>),
-    #[command(flatten)]
-    Child(Child),
-}
-
-#[derive(Debug, Subcommand)]
-enum Child {
-    /// One relay, as a child process.
-    #[command(hide = true)]
-    RelayChild(relay::ChildOptions),
-    /// One inbox, as a child process.
-    #[command(hide = true)]
-    InboxChild(Place),
-}
-
-/// The groups to measure, and how.
-#[derive(Args, Clone, Debug)]
-struct Selected<G: ValueEnum + Send + Sync + 'static> {
-    #[command(flatten)]
-    options: Options,
-    /// Only these groups of figures.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<G>,
-}
-
-impl<G: ValueEnum + Send + Sync + PartialEq> Selected<G> {
-    fn has(&self, group: G) -> bool {
-        self.only.is_empty() || self.only.contains(&group)
-    }
+    Relay {
+        #[command(flatten)]
+        options: Options,
+        /// Only these groups of figures.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<relay::Group>,
+    },
+    /// Consumers.
+    Inbox(Options),
 }
 
 /// Options of the measurements.
@@ -114,16 +86,14 @@ impl Options {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match What::parse() {
-        What::Relay(selected) => {
-            let figures = async |servers: &Servers| relay::figures(servers, &selected).await;
-            measure(&selected.options, figures).await
+        What::Relay { options, only } => {
+            let figures = async |servers: &Servers| relay::figures(servers, &options, &only).await;
+            measure(&options, figures).await
         }
-        What::Inbox(selected) => {
-            let figures = async |servers: &Servers| inbox::figures(servers, &selected).await;
-            measure(&selected.options, figures).await
+        What::Inbox(options) => {
+            let figures = async |servers: &Servers| inbox::figures(servers, &options).await;
+            measure(&options, figures).await
         }
-        What::Child(Child::RelayChild(options)) => relay::child(&options).await,
-        What::Child(Child::InboxChild(place)) => inbox::child(&place).await,
     };
     if let Err(failure) = done {
         eprintln!("error: {}", outbox_core::describe(&*failure));

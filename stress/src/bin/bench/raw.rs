@@ -20,12 +20,6 @@ use crate::servers::{Servers, Stream};
 
 pub(crate) const WINDOW: usize = 1024;
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Extra {
-    Nothing,
-    OurHeaders,
-}
-
 pub(crate) fn context(client: async_nats::Client) -> Context {
     ContextBuilder::new()
         .timeout(Duration::from_secs(30))
@@ -34,12 +28,12 @@ pub(crate) fn context(client: async_nats::Client) -> Context {
         .build(client)
 }
 
-pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra: Extra) -> Result<f64> {
+pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize) -> Result<f64> {
     let stream = servers.stream().await?;
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
     let maker = Messages::new(&stream)?;
     let start = Instant::now();
-    publish(&context, messages, window, |n| maker.message(n, extra)).await?;
+    publish(&context, messages, window, |n| Ok(maker.message(n))).await?;
     let rate = per_second(messages, start.elapsed());
     stream.remove(messages).await?;
     Ok(rate)
@@ -109,18 +103,14 @@ impl Messages {
     }
 
     /// The payload is a dummy.
-    fn message(&self, n: u64, extra: Extra) -> Result<(Subject, PublishMessage)> {
-        let aggregate = self.aggregate(n);
-        let id = Uuid::now_v7().to_string();
-        let publish = PublishMessage::build().payload(self.filler.clone());
-        let publish = match extra {
-            Extra::Nothing => publish.message_id(id),
-            Extra::OurHeaders => publish.headers(self.headers(aggregate, &id, n)?),
-        };
-        Ok((aggregate.subject.clone(), publish))
+    fn message(&self, n: u64) -> (Subject, PublishMessage) {
+        let publish = PublishMessage::build()
+            .payload(self.filler.clone())
+            .message_id(Uuid::now_v7().to_string());
+        (self.aggregate(n).subject.clone(), publish)
     }
 
-    pub(crate) fn event(&self, n: u64) -> Result<(Subject, PublishMessage)> {
+    fn event(&self, n: u64) -> Result<(Subject, PublishMessage)> {
         let aggregate = self.aggregate(n);
         let headers = self.headers(aggregate, &Uuid::now_v7().to_string(), n)?;
         let publish = PublishMessage::build()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_nats::jetstream;
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
-use outbox_nats::{EventStream, JetStreamSubscriber};
+use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use url::Url;
 use uuid::Uuid;
@@ -90,6 +90,15 @@ impl Servers {
         Ok(schema)
     }
 
+    /// Backends report every second, and 10 s after their last transaction.
+    pub(crate) async fn transactions(&self) -> Result<u64> {
+        let sql = format!(
+            "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
+            self.database
+        );
+        count(&self.admin, &sql).await
+    }
+
     pub(crate) async fn stream(&self) -> Result<Stream> {
         let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
         let stream = EventStream::new(&name).with_prefix(&name)?;
@@ -99,15 +108,6 @@ impl Servers {
             context: jetstream::new(self.client.clone()),
             nats_url: self.nats_url.clone(),
         })
-    }
-
-    /// Backends report every second, and 10 s after their last transaction.
-    pub(crate) async fn transactions(&self) -> Result<u64> {
-        let sql = format!(
-            "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
-            self.database
-        );
-        count(&self.admin, &sql).await
     }
 }
 
@@ -167,8 +167,19 @@ impl Stream {
             .messages)
     }
 
+    pub(crate) async fn publisher(&self) -> Result<JetStreamPublisher> {
+        let (events, client) = self.client().await?;
+        Ok(events.publisher(client))
+    }
+
     pub(crate) async fn subscriber(&self) -> Result<JetStreamSubscriber> {
-        subscriber(&self.nats_url, &self.name, self.prefix()).await
+        let (events, client) = self.client().await?;
+        Ok(events.subscriber(client))
+    }
+
+    async fn client(&self) -> Result<(EventStream, async_nats::Client)> {
+        let client = outbox_nats::connect(&self.nats_url, outbox_nats::connect_options()).await?;
+        Ok((EventStream::new(&self.name).with_prefix(self.prefix())?, client))
     }
 
     /// `None` if the consumer does not exist.
@@ -195,13 +206,7 @@ impl Stream {
     }
 }
 
-pub(crate) async fn subscriber(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSubscriber> {
-    let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
-    let stream = EventStream::new(stream).with_prefix(prefix)?;
-    Ok(stream.subscriber(client))
-}
-
-pub(crate) async fn pool(url: &str, schema: Option<&str>, connections: u32) -> Result<DatabaseConnection> {
+async fn pool(url: &str, schema: Option<&str>, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options
         .max_connections(connections)

@@ -1,7 +1,7 @@
 //! A hand-written outbox loop, the second baseline of the relay.
 //!
-//! It publishes a batch in an open transaction, without headers, leases or retries. Two such loops
-//! lose the order.
+//! It publishes a batch in an open transaction and then awaits the acknowledgements, without headers,
+//! leases or retries. Two such loops lose the order.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;
@@ -19,12 +19,6 @@ use crate::raw::{context, per_second};
 use crate::servers::{Servers, Stream, count};
 use crate::{Result, check};
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Wait {
-    Each,
-    All,
-}
-
 const TABLE: &str = "CREATE TABLE events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     message_id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -36,13 +30,13 @@ const TABLE: &str = "CREATE TABLE events (
 
 const INDEX: &str = "CREATE INDEX ON events (id) WHERE published_at IS NULL";
 
-pub(crate) async fn drain(servers: &Servers, messages: u64, batch: u64, wait: Wait) -> Result<f64> {
+pub(crate) async fn drain(servers: &Servers, messages: u64, batch: i64) -> Result<f64> {
     let schema = servers.schema().await?;
     fill(&schema.db, messages).await?;
     let stream = servers.stream().await?;
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
     let start = Instant::now();
-    while pass(&schema.db, &context, &stream, batch, wait).await? {}
+    while pass(&schema.db, &context, &stream, batch).await? {}
     let rate = per_second(messages, start.elapsed());
     let left = count(
         &schema.db,
@@ -69,30 +63,17 @@ async fn fill(db: &DatabaseConnection, messages: u64) -> Result<()> {
     Ok(())
 }
 
-async fn pass(
-    db: &DatabaseConnection,
-    context: &Context,
-    stream: &Stream,
-    batch: u64,
-    wait: Wait,
-) -> Result<bool> {
+async fn pass(db: &DatabaseConnection, context: &Context, stream: &Stream, batch: i64) -> Result<bool> {
     let tx = db.begin().await?;
     let select = "SELECT id, message_id, aggregate_id, event_type, payload FROM events \
                   WHERE published_at IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED";
-    let select =
-        Statement::from_sql_and_values(DbBackend::Postgres, select, [Value::from(i64::try_from(batch)?)]);
+    let select = Statement::from_sql_and_values(DbBackend::Postgres, select, [Value::from(batch)]);
     let rows = tx.query_all_raw(select).await?;
     let mut ids = Vec::with_capacity(rows.len());
     let mut acks = Vec::new();
     for row in &rows {
         ids.push(Value::from(row.try_get::<i64>("", "id")?));
-        let ack = send(context, stream, row).await?;
-        match wait {
-            Wait::Each => {
-                ack.into_future().await?;
-            }
-            Wait::All => acks.push(ack),
-        }
+        acks.push(send(context, stream, row).await?);
     }
     for ack in acks {
         ack.into_future().await?;

@@ -3,24 +3,18 @@
 use std::time::{Duration, Instant};
 
 use outbox_sea_orm::SaveWithEvents as _;
-use sea_orm::{
-    ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, DbBackend, Set, Statement,
-    TransactionTrait as _,
-};
+use sea_orm::{ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, Set, TransactionTrait as _};
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use crate::figure::{Figure, Series};
 use crate::load::{Moved, Seen, account_id};
 use crate::raw::per_second;
-use crate::servers::{Servers, count};
+use crate::servers::Servers;
 use crate::{Failure, Options, Result, check, many};
 
 const WRITERS: u32 = 16;
 /// Large enough that two writers seldom change the same row.
 const ACCOUNTS: u64 = 10_000;
-
-const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
 
 pub(crate) mod account {
     //! The rows that the writers change.
@@ -42,8 +36,6 @@ pub(crate) mod account {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
-    /// The minimum for any outbox.
-    Bare,
     Sequenced,
     Unsequenced,
 }
@@ -56,7 +48,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
             ("write_sequenced", Event::Sequenced),
             ("plain", Event::None),
             ("write_unsequenced", Event::Unsequenced),
-            ("write_bare", Event::Bare),
         ] {
             rates.add(name, rate(servers, event, time).await?);
         }
@@ -65,7 +56,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     let mut figures = vec![
         against("write_sequenced").at_least(0.65),
         against("write_unsequenced").at_least(0.72),
-        against("write_bare"),
     ];
     figures.extend(many::figures(servers, options).await?);
     Ok(figures)
@@ -81,7 +71,6 @@ async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
         account_id(0)
     );
     outbox.db.execute_unprepared(&rows).await?;
-    outbox.db.execute_unprepared(BARE_TABLE).await?;
     let db = outbox.pool(WRITERS).await?;
     let start = Instant::now();
     let mut writers = JoinSet::new();
@@ -102,14 +91,8 @@ async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
         written += u64::try_from(writer?)?;
     }
     let rate = per_second(written, start.elapsed());
-    let (bare, messages) = match event {
-        Event::None => (0, 0),
-        Event::Bare => (written, 0),
-        _ => (0, written),
-    };
+    let messages = if event == Event::None { 0 } else { written };
     check("messages recorded", outbox.messages().await?, messages)?;
-    let rows = count(&outbox.db, "SELECT count(*) AS n FROM bare_events").await?;
-    check("bare events recorded", rows, bare)?;
     db.close().await?;
     outbox.remove().await?;
     Ok(rate)
@@ -124,16 +107,6 @@ async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> 
         Event::None => {
             let tx = db.begin().await?;
             account.update(&tx).await?;
-            tx.commit().await?;
-        }
-        Event::Bare => {
-            let payload = serde_json::to_vec(&Moved::new(id, balance))?;
-            let insert = "INSERT INTO bare_events (id, payload) VALUES ($1, $2)";
-            let values = [Uuid::now_v7().into(), payload.into()];
-            let insert = Statement::from_sql_and_values(DbBackend::Postgres, insert, values);
-            let tx = db.begin().await?;
-            account.update(&tx).await?;
-            tx.execute_raw(insert).await?;
             tx.commit().await?;
         }
         Event::Sequenced => {

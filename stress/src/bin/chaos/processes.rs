@@ -1,6 +1,5 @@
 //! The child processes of a run: starts, kills, pauses and restarts them.
 
-use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -169,12 +168,5 @@ impl Drop for Processes {
             let _ = target.process.kill();
             let _ = target.process.wait();
         }
-    }
-}
-
-impl fmt::Display for Processes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Torment { kills, pauses, ends } = self.done;
-        write!(f, "{kills} kills, {pauses} pauses, {ends} ended by themselves")
     }
 }

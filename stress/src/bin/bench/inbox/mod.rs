@@ -1,54 +1,104 @@
-//! The overhead of an inbox over its handlers' transactions, and the cost of an idle inbox.
+//! The overhead of an inbox over its handlers' transactions.
 //!
 //! Invariant: effects and messages are counted afterwards.
 
-mod consume;
-mod duties;
-mod latency;
-mod memory;
 mod plain;
 
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use outbox_inbox::{Handler, Inbox, InboxConfig, InboxReport, Router};
+use outbox_inbox::{
+    Event, Handler, HandlerError, Inbox, InboxConfig, InboxReport, Router, Tx, idempotent_handler,
+};
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 use tokio::time::{sleep, timeout};
 
-use crate::child::{Child, Place, serve};
-use crate::figure::Figure;
-use crate::load::AGGREGATES;
+use crate::figure::{Figure, Series};
+use crate::load::{AGGREGATES, Moved};
 use crate::raw::{self, Messages, per_second};
-use crate::servers::{Schema, Servers, Stream, count, pool, subscriber};
-use crate::{Result, Selected, check};
-use duties::{ACCOUNTS, FILL_ACCOUNTS, one};
+use crate::servers::{Schema, Servers, Stream, count};
+use crate::{Options, Result, check};
+use plain::First;
 
-/// Figures that are measured together.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Group {
-    Consume,
-    Strategies,
-    Latency,
-    Memory,
-}
+const TRANSACTIONS: usize = 32;
+const UNIT: &str = "messages/s";
 
 const PATIENCE: Duration = Duration::from_secs(900);
 const PATIENCE_EACH: Duration = Duration::from_millis(5);
 const READ_EVERY: Duration = Duration::from_millis(5);
 
-pub(crate) async fn figures(servers: &Servers, selected: &Selected<Group>) -> Result<Vec<Figure>> {
-    let options = &selected.options;
-    let mut figures = Vec::new();
-    for group in Group::value_variants() {
-        if selected.has(*group) {
-            figures.extend(match group {
-                Group::Consume => consume::figures(servers, options).await?,
-                Group::Strategies => consume::strategies(servers, options).await?,
-                Group::Latency => latency::figures(servers, options).await?,
-                Group::Memory => memory::figures(servers, options).await?,
-            });
-        }
+/// Free space in the pages keeps an updated row on its page.
+const ACCOUNTS: &str =
+    "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
+
+const FILL_ACCOUNTS: &str = "INSERT INTO accounts SELECT 1000000 + n, 0 FROM generate_series(0, 999) n";
+
+pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let messages = options.size(60_000, 15_000);
+    let mut rates = Series::default();
+    for _ in options.runs("consume") {
+        let plain = plain::rate(servers, TRANSACTIONS, messages, First::Nothing).await?;
+        rates.add("plain", plain);
+        let (handled, duplicates) = twice(servers, messages).await?;
+        rates.add("one", handled);
+        rates.add("duplicates", duplicates);
+        let with_row = plain::rate(servers, TRANSACTIONS, messages, First::InboxRow).await?;
+        rates.add("with_row", with_row);
+        let world = World::make(servers, messages).await?;
+        let (batch, report) = world.consume::<several>().await?;
+        check("messages handled", report.handled, messages)?;
+        world.remove().await?;
+        rates.add("batch", batch);
     }
-    Ok(figures)
+    Ok(vec![
+        rates.against("consume_one", UNIT, "one", "plain").at_least(0.6),
+        rates.against("consume_one_vs_insert", UNIT, "one", "with_row"),
+        rates.against("transactions_with_insert", "tx/s", "with_row", "plain"),
+        rates.against("consume_duplicates", UNIT, "duplicates", "one"),
+        rates.against("consume_batch", UNIT, "batch", "one").at_least(3.0),
+    ])
+}
+
+/// Messages per second: first delivery, and duplicates.
+async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
+    let world = World::make(servers, messages).await?;
+    let (handled, report) = world.consume::<one>().await?;
+    check("messages handled", report.handled, messages)?;
+    world.stream.forget("one").await?;
+    let (duplicates, report) = world.consume::<one>().await?;
+    check("duplicates", report.duplicates, messages)?;
+    world.remove().await?;
+    Ok((handled, duplicates))
+}
+
+/// Each effect adds one to a balance, so that effects can be counted.
+#[idempotent_handler(consumer = "one")]
+async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "several", batch = 100)]
+async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let ids = events.iter().map(|event| Value::from(event.account_id)).collect();
+    let ids = Value::Array(ArrayType::BigInt, Some(Box::new(ids)));
+    // `UPDATE` changes each row once, but a batch may repeat an account.
+    let sql = "UPDATE accounts SET balance = balance + n \
+               FROM (SELECT id AS account, count(*) AS n FROM unnest($1) AS id GROUP BY id) moved WHERE id = account";
+    tx.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids]))
+        .await?;
+    Ok(())
+}
+
+async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Result<(), DbErr> {
+    let sql = "UPDATE accounts SET balance = balance + 1 WHERE id = $1";
+    db.execute_raw(Statement::from_sql_and_values(
+        DbBackend::Postgres,
+        sql,
+        [account_id.into()],
+    ))
+    .await?;
+    Ok(())
 }
 
 #[derive(Debug)]
@@ -69,8 +119,11 @@ impl World {
         })
     }
 
-    async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
-        let db = self.schema.pool(u32::try_from(config.concurrency)?).await?;
+    async fn consume<H: Handler>(&self) -> Result<(f64, InboxReport)> {
+        let config = InboxConfig::default()
+            .concurrency(TRANSACTIONS)
+            .in_flight_max(2 * TRANSACTIONS);
+        let db = self.schema.pool(u32::try_from(TRANSACTIONS)?).await?;
         let inbox = Inbox::new(db.clone(), self.stream.subscriber().await?)
             .with_router(Router::new().handler::<H>())
             .with_config(config);
@@ -80,7 +133,7 @@ impl World {
         let start = Instant::now();
         tokio::select! {
             ended = &mut run => return Err(format!("the inbox ended by itself: {:?}", ended?).into()),
-            handled = self.until_left(H::REGISTRATION.consumer, 0) => handled?,
+            handled = self.until_handled(H::REGISTRATION.consumer) => handled?,
         }
         let elapsed = start.elapsed();
         shutdown.cancel();
@@ -89,10 +142,10 @@ impl World {
         Ok((per_second(self.messages, elapsed), report))
     }
 
-    async fn until_left(&self, consumer: &str, left: u64) -> Result<()> {
+    async fn until_handled(&self, consumer: &str) -> Result<()> {
         let done = async {
             // Without a consumer, all messages are left.
-            while self.stream.left(consumer).await?.is_none_or(|now| now > left) {
+            while self.stream.left(consumer).await? != Some(0) {
                 sleep(READ_EVERY).await;
             }
             Ok(())
@@ -103,19 +156,14 @@ impl World {
             .map_err(|_| "the inbox did not handle everything in time")?
     }
 
-    fn start(&self) -> Result<Child> {
-        Child::start("inbox-child", &self.schema, &self.stream, &[])
-    }
-
-    async fn remove(self, effects: u64) -> Result<()> {
-        check("effects", self::effects(&self.schema).await?, effects)?;
+    async fn remove(self) -> Result<()> {
+        check("effects", effects(&self.schema).await?, self.messages)?;
         self.stream.remove(self.messages).await?;
         self.schema.remove().await
     }
 }
 
 async fn tables(servers: &Servers) -> Result<Schema> {
-    use sea_orm::ConnectionTrait as _;
     let schema = servers.schema().await?;
     outbox_inbox::migrate(&schema.db).await?;
     schema.db.execute_unprepared(ACCOUNTS).await?;
@@ -132,12 +180,4 @@ async fn tables(servers: &Servers) -> Result<Schema> {
 
 async fn effects(schema: &Schema) -> Result<u64> {
     count(&schema.db, "SELECT sum(balance)::int8 AS n FROM accounts").await
-}
-
-pub(crate) async fn child(place: &Place) -> Result<()> {
-    let connections = u32::try_from(InboxConfig::default().concurrency)?;
-    let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;
-    let subscriber = subscriber(&place.nats_url, &place.stream, &place.prefix).await?;
-    let inbox = Inbox::new(db, subscriber).with_router(Router::new().handler::<one>());
-    serve(async |shutdown| Ok(inbox.run(shutdown).await?.handled)).await
 }

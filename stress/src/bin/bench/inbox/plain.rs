@@ -8,8 +8,7 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait as 
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::duties::credit;
-use super::{effects, tables};
+use super::{credit, effects, tables};
 use crate::load::{AGGREGATES, account_id};
 use crate::raw::per_second;
 use crate::servers::{Servers, count};
@@ -57,7 +56,7 @@ pub(super) async fn rate(servers: &Servers, tasks: usize, transactions: u64, fir
     Ok(rate)
 }
 
-async fn insert_row<C: ConnectionTrait>(db: &C) -> std::result::Result<(), DbErr> {
+async fn insert_row<C: ConnectionTrait>(db: &C) -> Result<(), DbErr> {
     let sql = "INSERT INTO inbox_messages (consumer, id, status, attempts, last_error, processed_at, expires_at) \
                VALUES ($1, $2, 1, 0, NULL, clock_timestamp(), clock_timestamp() + $3::int8 * interval '1 second') \
                ON CONFLICT DO NOTHING";

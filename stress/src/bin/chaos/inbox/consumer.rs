@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::world::effects;
 use crate::servers::{Place, connect};
 
+/// Concurrent handlers of a process.
+const WORKERS: usize = 8;
+
 pub(super) const CONSUMER: &str = "credit";
 
 /// Messages of killed processes must come again soon.
@@ -45,8 +48,6 @@ fn is_deadly(number: u32) -> bool {
 pub(crate) struct Child {
     #[command(flatten)]
     place: Place,
-    #[arg(long)]
-    workers: usize,
     #[arg(long)]
     misbehave: bool,
 }
@@ -83,12 +84,12 @@ async fn credit(
 
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let place = &options.place;
-    let db = connect(&place.database_url, u32::try_from(options.workers)?).await?;
+    let db = connect(&place.database_url, u32::try_from(WORKERS)?).await?;
     let stream = place.stream()?;
     let client = stream.connect(&place.nats_url).await?;
     let config = InboxConfig::default()
-        .concurrency(options.workers)
-        .in_flight_max(8 * options.workers)
+        .concurrency(WORKERS)
+        .in_flight_max(8 * WORKERS)
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
         // Kills and pauses must not use up the attempts.

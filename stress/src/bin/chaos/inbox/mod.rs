@@ -38,21 +38,6 @@ pub(crate) struct Options {
     /// Use the sizes of a test: seconds instead of minutes.
     #[arg(long)]
     small: bool,
-    /// Events of each plan.
-    #[arg(long)]
-    events: Option<u32>,
-    /// How often each event is on the stream, in the plan `copies`.
-    #[arg(long)]
-    copies: Option<u32>,
-    /// Processes killed in the plans `kills` and `failures`; half as many are paused.
-    #[arg(long)]
-    kills: Option<u32>,
-    /// Concurrent processes.
-    #[arg(long, default_value_t = 4)]
-    processes: usize,
-    /// Concurrent handlers in each process.
-    #[arg(long, default_value_t = 8)]
-    workers: usize,
     /// Seed for the choice of target processes and the order of copies.
     #[arg(long)]
     seed: Option<u64>,
@@ -71,6 +56,7 @@ pub(crate) enum Plan {
 struct Sizes {
     events: u32,
     copies: u32,
+    /// Half as many processes are paused.
     kills: u32,
 }
 
@@ -93,9 +79,9 @@ impl Options {
             (Plan::Failures, true) => (500, 1, 2),
         };
         Sizes {
-            events: self.events.unwrap_or(events),
-            copies: self.copies.filter(|_| copies > 1).unwrap_or(copies),
-            kills: self.kills.filter(|_| kills > 0).unwrap_or(kills),
+            events,
+            copies,
+            kills,
         }
     }
 }
@@ -114,6 +100,7 @@ struct Report {
     balanced: bool,
 }
 
+const PROCESSES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3600);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -140,12 +127,11 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
         sizes.events
     );
     let began = Instant::now();
-    let workers = options.workers.to_string();
-    let mut arguments = vec!["inbox-child", "--workers", &workers];
+    let mut arguments = vec!["inbox-child"];
     arguments.extend(world.ground.place.arguments());
     let misbehave = plan == Plan::Failures;
     arguments.extend(misbehave.then_some("--misbehave"));
-    let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;
+    let mut consumers = Processes::start(PROCESSES, &arguments, consumer::ACK_WAIT, seed)?;
     let mut told = Instant::now();
     let mut quiet = 0;
     // The server's counters may lag.
@@ -164,7 +150,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
         }
         if told.elapsed() > Duration::from_secs(5) {
             told = Instant::now();
-            eprintln!("{plan:?}: {left} messages to go, {consumers}");
+            eprintln!("{plan:?}: {left} messages to go, {:?}", consumers.done());
         }
         if began.elapsed() > PATIENCE {
             eprintln!("not done after {PATIENCE:?}");

@@ -47,15 +47,9 @@ pub(crate) struct Options {
     /// How often the log is dropped and set up again while the second half is recorded. Every second relay polls then.
     #[arg(long, default_value_t = 0)]
     hand_overs: u32,
-    /// Concurrent writers, each with aggregates of its own.
-    #[arg(long, default_value_t = 4)]
-    writers: u32,
     /// The total number of messages.
     #[arg(long, default_value_t = 200_000)]
     messages: u32,
-    /// Number of aggregates that the messages belong to.
-    #[arg(long, default_value_t = 500)]
-    aggregates: u32,
     /// Concurrent relays.
     #[arg(long, default_value_t = 4)]
     relays: usize,
@@ -80,7 +74,6 @@ impl Options {
         }
         Self {
             messages: 1_600,
-            aggregates: 40,
             relays: 3,
             every_ms: 250,
             faults: self.faults.or(Some(12)),
@@ -260,7 +253,7 @@ impl Torture {
             self.next(options, world).await?;
             if log_is_on {
                 let missing = world.missing().await?;
-                eprintln!("{missing} messages to go, {}", self.torment());
+                eprintln!("{missing} messages to go");
                 if missing > 0 {
                     continue;
                 }
@@ -268,7 +261,7 @@ impl Torture {
                 log_is_on = false;
             }
             let unsettled = world.unsettled().await?;
-            eprintln!("{unsettled} messages to settle, {}", self.torment());
+            eprintln!("{unsettled} messages to settle");
             if unsettled == 0 {
                 return Ok(true);
             }
@@ -305,12 +298,6 @@ impl Torture {
             }
         }
         self.faults += 1;
-        eprintln!("{}", self.torment());
         Ok(())
-    }
-
-    fn torment(&self) -> String {
-        let relays: Vec<String> = self.relays.groups.iter().map(ToString::to_string).collect();
-        format!("relays: {}; {}", relays.join(" and "), self.servers.kills())
     }
 }

@@ -1,6 +1,5 @@
 //! The servers of a run: given servers stay up, own servers are killed.
 
-use std::fmt;
 use std::time::Duration;
 
 use outbox_test_servers::Server;
@@ -23,19 +22,6 @@ const AWAY_MAX: Duration = Duration::from_millis(1500);
 pub(crate) struct ServerKills {
     postgres_kills: u32,
     nats_kills: u32,
-}
-
-impl fmt::Display for ServerKills {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            postgres_kills,
-            nats_kills,
-        } = self;
-        write!(
-            f,
-            "PostgreSQL: {postgres_kills} kills; nats-server: {nats_kills} kills"
-        )
-    }
 }
 
 pub(crate) struct Servers {

@@ -16,6 +16,8 @@ use super::{Options, Way};
 use crate::Result;
 use crate::servers::Ground;
 
+/// A writer shares no aggregate with another writer.
+const WRITERS: u32 = 4;
 const TOGETHER: usize = 20;
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(180);
@@ -32,7 +34,6 @@ pub(crate) struct Credited {
 pub(crate) struct World {
     pub(crate) ground: Ground,
     aggregates: u32,
-    writers: u32,
     way: Way,
     /// Servers are killed, so calls may fail.
     is_rough: bool,
@@ -53,8 +54,7 @@ impl World {
         outbox_sea_orm::migration::migrate_with(&ground.db, &ground.names).await?;
         Ok(Self {
             ground,
-            aggregates: options.aggregates,
-            writers: options.writers.max(1),
+            aggregates: if options.small { 40 } else { 500 },
             way: options.relay,
             is_rough: servers.own() > 0,
             written: Arc::default(),
@@ -69,8 +69,8 @@ impl World {
 
     /// Lasts at least `time`.
     pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
-        let writers = (0..self.writers).map(|writer| {
-            let is_its = |number: &u32| number % self.aggregates % self.writers == writer;
+        let writers = (0..WRITERS).map(|writer| {
+            let is_its = |number: &u32| number % self.aggregates % WRITERS == writer;
             let numbers: Vec<u32> = numbers.clone().filter(is_its).collect();
             self.write(numbers, time)
         });
