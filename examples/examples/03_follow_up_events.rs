@@ -1,11 +1,8 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 03_follow_up_events`
 //!
 //! A chain of consumers on JetStream. `shipping` records a follow-up event for each placed order,
-//! in the transaction of its own effect. `notifications` sends a mail, which is outside the
-//! transaction, so it passes a stable key to the mailer. Relay and consumers run concurrently and
-//! end with a clean shutdown.
-
-use std::sync::Mutex;
+//! in the transaction of its own effect. `notifications` handles the follow-up event, which names its
+//! cause. Relay and consumers run concurrently and end with a clean shutdown.
 
 use outbox::nats;
 use outbox::prelude::*;
@@ -57,40 +54,18 @@ async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Resu
     Ok(())
 }
 
-/// Simulates a provider that drops a second request with the same key, as payment and mail
-/// providers do.
-struct Mailer {
-    seen: Mutex<Vec<String>>,
-    sent: mpsc::UnboundedSender<String>,
-}
-
-impl Mailer {
-    fn send(&self, idempotency_key: String, text: String) -> Result<(), std::io::Error> {
-        let mut seen = self
-            .seen
-            .lock()
-            .map_err(|_| std::io::Error::other("mailer is broken"))?;
-        if !seen.contains(&idempotency_key) {
-            seen.push(idempotency_key);
-            self.sent.send(text).map_err(std::io::Error::other)?;
-        }
-        Ok(())
-    }
-}
-
 #[idempotent_handler(consumer = "notifications")]
 async fn notify(
     event: Event<ShipmentDispatched>,
-    key: StableKey,
     metadata: Metadata,
-    mailer: HandlerState<Mailer>,
+    notices: HandlerState<mpsc::UnboundedSender<String>>,
 ) -> Result<(), HandlerError> {
     // The follow-up event names its cause: the order's message.
     let caused = metadata.context().causation_id.is_some();
-    mailer.send(
-        key.step("mail").to_string(),
-        format!("order {} is on its way (has a cause: {caused})", event.order_id),
-    )?;
+    notices.send(format!(
+        "order {} is on its way (has a cause: {caused})",
+        event.order_id
+    ))?;
     Ok(())
 }
 
@@ -128,19 +103,16 @@ async fn main() -> Result<(), outbox::Failure> {
     stream.provision(&client).await?;
 
     let relay = stream.relay(relay_db, client.clone());
-    let (sent, mut mails) = mpsc::unbounded_channel();
-    let inbox = stream.inbox(db, client).with_state(Mailer {
-        seen: Mutex::default(),
-        sent,
-    });
+    let (sent, mut notices) = mpsc::unbounded_channel::<String>();
+    let inbox = stream.inbox(db, client).with_state(sent);
 
     let shutdown = CancellationToken::new();
     let all_sent = async {
         let mut texts = Vec::new();
         while texts.len() < 3
-            && let Some(mail) = shutdown.run_until_cancelled(mails.recv()).await
+            && let Some(notice) = shutdown.run_until_cancelled(notices.recv()).await
         {
-            texts.extend(mail);
+            texts.extend(notice);
         }
         shutdown.cancel();
         texts.sort();

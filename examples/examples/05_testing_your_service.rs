@@ -43,10 +43,6 @@ async fn pack(event: Event<OrderPlaced>, warehouse: HandlerState<Warehouse>) -> 
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 

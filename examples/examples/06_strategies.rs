@@ -132,10 +132,6 @@ async fn project(event: Event<Deposited>, metadata: Metadata, tx: Tx<'_>) -> Res
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     let tables = db.get_schema_builder().register(booking::Entity);

@@ -59,10 +59,6 @@ async fn charge(
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     // Failures and dead letters are stored in the database with every strategy.
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);

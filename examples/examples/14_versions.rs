@@ -59,10 +59,6 @@ fn one_to_two(upcasters: Upcasters) -> Upcasters {
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let broker = MemoryBroker::new();
     publish(&database, &broker).await?;

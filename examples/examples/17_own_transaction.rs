@@ -10,7 +10,7 @@ use outbox::prelude::*;
 use outbox::sea_orm::ErrorKind;
 use outbox::testing::{TestDatabase, recorded_events};
 use sea_orm::entity::prelude::*;
-use sea_orm::{AccessMode, IntoActiveModel as _, IsolationLevel, QuerySelect as _, Set, TransactionOptions};
+use sea_orm::{IntoActiveModel as _, QuerySelect as _, Set};
 use serde::{Deserialize, Serialize};
 
 mod account {
@@ -71,28 +71,8 @@ async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> 
     // After `SaveError::CommitUnknown` the outcome is unknown. Call again with the same `request`.
 }
 
-/// Two consistent reads see one state of the database, without locks. (In SQLite, every transaction
-/// does.)
-async fn balance_and_total(db: &OutboxConnection, id: i32) -> anyhow::Result<(i64, i64)> {
-    let snapshot = TransactionOptions {
-        isolation_level: Some(IsolationLevel::RepeatableRead),
-        access_mode: Some(AccessMode::ReadOnly),
-        ..Default::default()
-    };
-    let tx = db.begin_with(snapshot).await?;
-    let account = account::Entity::find_by_id(id).one(&tx).await?;
-    let all = account::Entity::find().all(&tx).await?;
-    tx.commit().await?;
-    let balance = account.context("there is no such account")?.cents;
-    Ok((balance, all.iter().map(|account| account.cents).sum()))
-}
-
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let pool = database.connect().await?;
     pool.get_schema_builder()
@@ -114,7 +94,5 @@ async fn main() -> Result<(), outbox::Failure> {
     }
     let events = recorded_events::<MoneyWithdrawn>(&db).await?;
     println!("events recorded: {}", events.len());
-    let (balance, total) = balance_and_total(&db, 7).await?;
-    println!("{balance} of {total} cents");
     Ok(())
 }

@@ -63,10 +63,6 @@ fn status(error: &SaveError) -> u16 {
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let db = database.connect().await?;
     db.get_schema_builder()

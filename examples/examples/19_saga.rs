@@ -3,15 +3,15 @@
 //! A saga: an order that other services pay and ship. A row holds the current step of its order.
 //! Each answer changes the step and records the request of the next step in the same transaction. A
 //! delayed event is the deadline of a step: if it arrives before the answer, the saga refunds the
-//! payment. At the end an operator finds a stuck saga and continues it. No server is needed.
+//! payment. No server is needed.
 
 use std::time::Duration;
 
 use outbox::core::{Events, NewMessage};
 use outbox::prelude::*;
-use outbox::testing::{MemoryBroker, TestDatabase, recorded};
+use outbox::testing::{MemoryBroker, TestDatabase};
 use sea_orm::entity::prelude::*;
-use sea_orm::{IntoActiveModel as _, QueryOrder as _, QuerySelect as _, Set};
+use sea_orm::{IntoActiveModel as _, QueryOrder as _, QuerySelect as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -42,8 +42,6 @@ mod saga {
         pub product: String,
         pub cents: i64,
         pub step: Step,
-        /// When it reached this step, in seconds since 1970.
-        pub since: i64,
     }
 
     impl ActiveModelBehavior for ActiveModel {}
@@ -111,13 +109,6 @@ struct ShipmentDispatched {
     order_id: i32,
 }
 
-#[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "shipment", name = "recalled")]
-struct ShipmentRecalled {
-    #[domain_event(aggregate_id)]
-    order_id: i32,
-}
-
 /// The deadline of a step. Recorded with a delay, and `unsequenced`, so that it does not delay
 /// other messages of the shipment.
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -138,7 +129,6 @@ async fn locked(tx: &Tx<'_>, order_id: i32) -> Result<saga::Model, HandlerError>
 async fn move_to(tx: &Tx<'_>, saga: saga::Model, step: Step) -> Result<(), HandlerError> {
     let mut saga = saga.into_active_model();
     saga.step = Set(step);
-    saga.since = Set(OffsetDateTime::now_utc().unix_timestamp());
     saga.update(tx).await?;
     Ok(())
 }
@@ -159,7 +149,6 @@ async fn begin(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Res
         product: Set(event.product.clone()),
         cents: Set(cents),
         step: Set(Step::Paying),
-        since: Set(OffsetDateTime::now_utc().unix_timestamp()),
     };
     saga.insert(&tx).await?;
     outbox
@@ -168,7 +157,7 @@ async fn begin(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Res
     Ok(())
 }
 
-/// An unexpected answer changes nothing: an operator has already raised it.
+/// An unexpected answer changes nothing.
 #[idempotent_handler(consumer = "fulfilment")]
 async fn payment_answered(
     event: Event<PaymentAnswer>,
@@ -193,19 +182,10 @@ async fn payment_answered(
 }
 
 #[idempotent_handler(consumer = "fulfilment")]
-async fn dispatched(
-    event: Event<ShipmentDispatched>,
-    tx: Tx<'_>,
-    outbox: Outbox<'_>,
-) -> Result<(), HandlerError> {
-    let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
-    match saga.step {
-        Step::Shipping => move_to(&tx, saga, Step::Shipped).await?,
-        // Too late: the payment is refunded, so the parcel is recalled.
-        Step::Refunding | Step::Cancelled => {
-            outbox.record([ShipmentRecalled { order_id }]).await?;
-        }
-        Step::Paying | Step::Shipped => {}
+async fn dispatched(event: Event<ShipmentDispatched>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let saga = locked(&tx, event.order_id).await?;
+    if saga.step == Step::Shipping {
+        move_to(&tx, saga, Step::Shipped).await?;
     }
     Ok(())
 }
@@ -225,18 +205,14 @@ async fn overdue(event: Event<ShipmentOverdue>, tx: Tx<'_>, outbox: Outbox<'_>) 
     Ok(())
 }
 
-/// Simulates the payment service. A person refunds a larger sum, and the answer is missing.
+/// Simulates the payment service.
 #[idempotent_handler(consumer = "payments")]
 async fn pay(event: Event<PaymentRequest>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
-    match *event {
-        PaymentRequest::Charge { order_id, .. } => {
-            outbox.record([PaymentAnswer::Received { order_id }]).await?;
-        }
-        PaymentRequest::Refund { order_id, cents } if cents < 10_000 => {
-            outbox.record([PaymentAnswer::Refunded { order_id }]).await?;
-        }
-        PaymentRequest::Refund { .. } => {}
-    }
+    let answer = match *event {
+        PaymentRequest::Charge { order_id, .. } => PaymentAnswer::Received { order_id },
+        PaymentRequest::Refund { order_id, .. } => PaymentAnswer::Refunded { order_id },
+    };
+    outbox.record([answer]).await?;
     Ok(())
 }
 
@@ -250,48 +226,8 @@ async fn ship(event: Event<ShipmentRequested>, outbox: Outbox<'_>) -> Result<(),
     Ok(())
 }
 
-/// All messages of a saga have its id: handlers pass it to the events that they record.
-fn context_of(order_id: i32) -> MessageContext {
-    MessageContext {
-        correlation_id: Some(format!("order-{order_id}")),
-        ..Default::default()
-    }
-}
-
-/// Unfinished sagas without progress for a time.
-async fn stuck(db: &OutboxConnection, idle: Duration) -> anyhow::Result<Vec<saga::Model>> {
-    let since = (OffsetDateTime::now_utc() - idle).unix_timestamp();
-    let sagas = saga::Entity::find()
-        .filter(saga::Column::Step.is_not_in([Step::Shipped, Step::Cancelled]))
-        .filter(saga::Column::Since.lte(since))
-        .order_by_asc(saga::Column::Since);
-    Ok(sagas.all(&**db).await?)
-}
-
-/// The refund was made manually: an operator raises the missing answer. The saga continues as after
-/// a normal answer.
-async fn push(db: &OutboxConnection, order_id: i32) -> Result<(), SaveError> {
-    let raised = db.transaction(async |tx| {
-        record(&tx, [PaymentAnswer::Refunded { order_id }]).await?;
-        Ok(())
-    });
-    context_of(order_id).scope(raised).await
-}
-
-async fn print_steps(db: &OutboxConnection) -> Result<(), DbErr> {
-    let sagas = saga::Entity::find().order_by_asc(saga::Column::OrderId);
-    for saga in sagas.all(&**db).await? {
-        println!("order {}: {:?}", saga.order_id, saga.step);
-    }
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(saga::Entity).apply(&db).await?;
@@ -299,47 +235,34 @@ async fn main() -> Result<(), outbox::Failure> {
     let broker = MemoryBroker::new().with_retention(Some(Duration::from_secs(14 * 24 * 3600)));
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let inbox = Inbox::new(db.clone(), broker.subscriber());
-    let db = OutboxConnection::new(db, OutboxConfig::default());
 
-    // A service saves the order with this event, in this context.
-    for (order_id, product, cents) in [(1, "chai", 1_000), (2, "ice", 1_000), (3, "ice", 50_000)] {
-        let product = product.to_owned();
+    // A service saves the order with this event.
+    let tx = db.begin().await?;
+    for (order_id, product) in [(1, "chai"), (2, "ice")] {
+        let (product, cents) = (product.to_owned(), 1_000);
         let placed = OrderPlaced {
             order_id,
             product,
             cents,
         };
-        let tx = db.begin().await?;
-        context_of(order_id).scope(record(&tx, [placed])).await?;
-        tx.commit().await?;
+        record(&tx, [placed]).await?;
     }
+    tx.commit().await?;
 
-    // Publishes and handles until no saga waits for its shipment; two sagas wait until their
-    // deadline. A service uses a `Runner` for relay and inbox.
-    let waits = saga::Entity::find().filter(saga::Column::Step.is_in([Step::Paying, Step::Shipping]));
+    // Publishes and handles until every saga has ended; one waits until its deadline. A service uses a
+    // `Runner` for relay and inbox.
+    let open = saga::Entity::find().filter(saga::Column::Step.is_not_in([Step::Shipped, Step::Cancelled]));
     loop {
         let published = relay.drain().await?.published;
         inbox.drain().await?;
-        if published == 0 && waits.clone().one(&*db).await?.is_none() {
+        if published == 0 && open.clone().one(&db).await?.is_none() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    print_steps(&db).await?;
-
-    // An operator selects sagas without progress for an hour, for example; here all sagas.
-    for saga in stuck(&db, Duration::ZERO).await? {
-        let trail = recorded(&db).await?;
-        let of_saga = context_of(saga.order_id).correlation_id;
-        let of_saga = trail
-            .iter()
-            .filter(|message| message.headers.get("ce-correlationid") == of_saga.as_deref());
-        let types: Vec<&str> = of_saga.map(|message| &*message.event_type).collect();
-        println!("order {} is stuck after {}", saga.order_id, types.join(", "));
-        push(&db, saga.order_id).await?;
+    let sagas = saga::Entity::find().order_by_asc(saga::Column::OrderId);
+    for saga in sagas.all(&db).await? {
+        println!("order {}: {:?}", saga.order_id, saga.step);
     }
-    relay.drain().await?;
-    inbox.drain().await?;
-    print_steps(&db).await?;
     Ok(())
 }

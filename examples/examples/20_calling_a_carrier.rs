@@ -92,10 +92,6 @@ async fn place(db: &OutboxConnection, order_id: i32) -> anyhow::Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter("warn")
-        .with_writer(std::io::stderr)
-        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder()

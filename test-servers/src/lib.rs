@@ -231,6 +231,18 @@ impl Server {
         Ok(Self::new(folder, port, words, None, url))
     }
 
+    /// Adds a configuration file to a nats-server.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn with_config(mut self, config: &str) -> Result<Self, Failure> {
+        let path = self.folder.path().join("nats.conf");
+        fs::write(&path, config)?;
+        self.words.extend(["-c".to_owned(), text(&path)]);
+        Ok(self)
+    }
+
     fn new(folder: TempDir, port: u16, words: Vec<String>, user: Option<u32>, url: String) -> Self {
         Self {
             folder,

@@ -359,23 +359,3 @@ fn check_malformed(orders_text: &[u8], lines_text: &str, says: &[&str]) {
 pub(crate) fn assert_nothing_saved(work: &Path) {
     assert!(!work.exists(), "something was saved before the input was checked");
 }
-
-#[test]
-fn a_file_that_is_missing_is_malformed_input_too() {
-    let output = Demo::new(None)
-        .args([
-            "--broker",
-            "memory",
-            "--orders",
-            "no-such-file.csv",
-            "--lines",
-            "no-such-file.csv",
-        ])
-        .run();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("no-such-file.csv: cannot be read"),
-        "{}",
-        text(&output.stderr)
-    );
-}

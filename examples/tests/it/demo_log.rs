@@ -20,15 +20,6 @@ fn balances_from_the_log_on_postgres_and_nats() {
 }
 
 #[test]
-fn balances_from_the_log_in_one_process() {
-    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
-        return;
-    };
-    let args = ["--generate", "30", "--relay", "log", "--broker", "memory"];
-    check(Demo::new(Some(&url)).args(args).ledger());
-}
-
-#[test]
 fn a_database_without_a_log_that_can_be_read_is_refused() {
     let mut demo = Demo::new(None).args(["--relay", "log", "--broker", "memory"]);
     let output = demo.run();

@@ -41,27 +41,40 @@ fn check(name: &str, servers: &[(&str, &str)]) {
     );
 }
 
-fn check_on_nats(name: &str) {
-    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
-        if let Some(url) = backend_url(variable) {
-            check(name, &[("NATS_URL", url.as_str())]);
-        }
+/// One after the other, because the streams of the examples have fixed names.
+fn nats_servers() -> impl Iterator<Item = String> {
+    let variables = ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"];
+    variables.into_iter().filter_map(backend_url)
+}
+
+#[test]
+fn examples_without_a_server() {
+    for name in [
+        "01_quickstart",
+        "05_testing_your_service",
+        "06_strategies",
+        "08_http_idempotency",
+        "11_outside_the_database",
+        "12_batches",
+        "13_dead_letters",
+        "14_versions",
+        "17_own_transaction",
+        "18_many_rows",
+        "19_saga",
+        "20_calling_a_carrier",
+        "22_formats_and_audit",
+    ] {
+        check(name, &[]);
     }
 }
 
 #[test]
-fn example_01_quickstart() {
-    check("01_quickstart", &[]);
-}
-
-#[test]
-fn example_02_order_service() {
-    check_on_nats("02_order_service");
-}
-
-#[test]
-fn example_03_follow_up_events() {
-    check_on_nats("03_follow_up_events");
+fn examples_on_nats() {
+    for nats in nats_servers() {
+        for name in ["02_order_service", "03_follow_up_events"] {
+            check(name, &[("NATS_URL", &nats)]);
+        }
+    }
 }
 
 /// Starts the service, places an order over HTTP, sees its effect, and ends the service as an orchestrator and as a person do.
@@ -144,57 +157,15 @@ fn serve_until(signal: Signal, nats_url: &str) {
 }
 
 #[test]
-fn example_05_testing_your_service() {
-    check("05_testing_your_service", &[]);
-}
-
-#[test]
-fn example_22_formats_and_audit() {
-    check("22_formats_and_audit", &[]);
-}
-
-#[test]
-fn example_06_strategies() {
-    check("06_strategies", &[]);
-}
-
-#[test]
-fn example_08_http_idempotency() {
-    check("08_http_idempotency", &[]);
-}
-
-#[test]
-fn example_11_outside_the_database() {
-    check("11_outside_the_database", &[]);
-}
-
-#[test]
-fn example_12_batches() {
-    check("12_batches", &[]);
-}
-
-#[test]
-fn example_13_dead_letters() {
-    check("13_dead_letters", &[]);
-}
-
-#[test]
-fn example_14_versions() {
-    check("14_versions", &[]);
-}
-
-#[test]
 fn example_23_log_relay() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
         return;
     };
-    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
-        if let Some(nats) = backend_url(variable) {
-            check(
-                "23_log_relay",
-                &[("DATABASE_URL", &database), ("NATS_URL", &nats)],
-            );
-        }
+    for nats in nats_servers() {
+        check(
+            "23_log_relay",
+            &[("DATABASE_URL", &database), ("NATS_URL", &nats)],
+        );
     }
 }
 
@@ -204,11 +175,7 @@ async fn example_16_postgres_jetstream() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };
-    // One after the other, because the example's schema and stream have fixed names.
-    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
-        let Some(nats) = backend_url(variable) else {
-            continue;
-        };
+    for nats in nats_servers() {
         // A run that was killed may have left an event that the next run would handle.
         let client = EventStream::new("EXAMPLE_16").connect(&*nats).await.unwrap();
         let streams = outbox_nats::async_nats::jetstream::new(client);
@@ -231,31 +198,6 @@ async fn example_16_postgres_jetstream() {
         assert!(service.wait().unwrap().success());
         assert_eq!(printed, expected("16_postgres_jetstream"));
     }
-}
-
-#[test]
-fn example_17_own_transaction() {
-    check("17_own_transaction", &[]);
-}
-
-#[test]
-fn example_18_many_rows() {
-    check("18_many_rows", &[]);
-}
-
-#[test]
-fn example_19_saga() {
-    check("19_saga", &[]);
-}
-
-#[test]
-fn example_20_calling_a_carrier() {
-    check("20_calling_a_carrier", &[]);
-}
-
-#[test]
-fn example_21_nested_models() {
-    check("21_nested_models", &[]);
 }
 
 fn request(address: &str, request_line: &str, headers: &str) -> String {

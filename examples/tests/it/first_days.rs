@@ -3,14 +3,15 @@
 //! Method: example 16 runs as a process, on a database of its own. What it waits for is a port that nobody listens on yet.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use outbox::testing::{backend_url, free_port};
+use outbox_test_servers::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait as _,
 };
-use tempfile::TempDir;
 
 use crate::examples::example;
 use crate::own_database::OwnDatabase;
@@ -27,36 +28,6 @@ async fn forward(port: u16, server: String) {
             });
         }
     });
-}
-
-/// A nats-server of its own, which ends with the value.
-struct OwnNats {
-    process: Child,
-    _store: TempDir,
-}
-
-impl OwnNats {
-    fn start(binary: &str, port: u16) -> Self {
-        let store = TempDir::new().unwrap();
-        let process = Command::new(binary)
-            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
-            .arg(store.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self {
-            process,
-            _store: store,
-        }
-    }
-}
-
-impl Drop for OwnNats {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Example 16 as a process, and what it says.
@@ -146,19 +117,17 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     let Some(own) = OwnDatabase::create("first_days").await else {
         return;
     };
-    let (database_port, nats_port) = (free_port(), free_port());
-    let mut service = Service::start(
-        &own.behind(database_port),
-        &format!("nats://127.0.0.1:{nats_port}"),
-    );
+    let database_port = free_port();
+    let mut nats = Server::nats(Path::new(&binary)).unwrap();
+    let mut service = Service::start(&own.behind(database_port), nats.url());
 
     service.says(&["waiting for the database", &database_port.to_string(), "refused"]);
     forward(database_port, own.server()).await;
     service.says(&["the database answers"]);
-    service.says(&["waiting for nats", &nats_port.to_string(), "refused"]);
+    service.says(&["waiting for nats", &nats.port().to_string(), "refused"]);
     let db = Database::connect(&own.url).await.unwrap();
     let lock = lock_stock(&db).await;
-    let nats = OwnNats::start(&binary, nats_port);
+    nats.start().await.unwrap();
     assert_eq!(service.prints(), "saved order 1\n");
     // Not in the transaction of the lock: there PostgreSQL would show the sessions of the first look for ever.
     let waiting = "SELECT count(*) FROM pg_stat_activity \
@@ -191,12 +160,11 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     }
 
     // The next process does what is left.
-    let mut service = Service::start(&own.url, &format!("nats://127.0.0.1:{nats_port}"));
+    let mut service = Service::start(&own.url, nats.url());
     assert_eq!(service.prints(), "saved order 1\n");
     assert!(service.prints().starts_with("reserved 2 chai"), "{}", service.log);
     service.signal(Signal::TERM);
     assert!(service.end().0);
-    drop(nats);
     db.close().await.unwrap();
     own.remove().await;
 }

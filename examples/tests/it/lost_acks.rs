@@ -6,10 +6,9 @@
 //! without such trouble.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox::testing::{MemoryDedupStore, backend_url, free_port};
+use outbox::testing::{MemoryDedupStore, backend_url, eventually};
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx,
@@ -18,15 +17,14 @@ use outbox_inbox::{
 use outbox_nats::async_nats::{Client, jetstream};
 use outbox_nats::{EventStream, JetStreamSubscriber, connect, connect_options};
 use outbox_sea_orm::TableNames;
+use outbox_test_servers::Server;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
-use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::lossy::Lossy;
 
 const STREAM: &str = "EVENTS";
-const SOON: Duration = Duration::from_secs(60);
 /// Half of it is a handler's time. One that runs out of it has no effect, and would be counted as one that ran less often.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 4;
@@ -152,62 +150,19 @@ fn router() -> Router {
 }
 
 /// A server with a user `free`, and a user `mute` who cannot acknowledge.
-struct Server {
-    process: Child,
-    port: u16,
-    _folder: TempDir,
+async fn start(binary: &Path) -> Server {
+    let users = "{ user: free, password: secret }, \
+                 { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
+    let server = Server::nats(binary).unwrap();
+    let config = format!("authorization {{ users = [{users}] }}");
+    let mut server = server.with_config(&config).unwrap();
+    server.start().await.unwrap();
+    server
 }
 
-impl Server {
-    async fn start(binary: &Path) -> Self {
-        let folder = TempDir::new().unwrap();
-        let config = folder.path().join("nats.conf");
-        let users = "{ user: free, password: secret }, \
-                     { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
-        std::fs::write(&config, format!("authorization {{ users = [{users}] }}")).unwrap();
-        let port = free_port();
-        let process = Command::new(binary)
-            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
-            .arg(folder.path())
-            .arg("-c")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self {
-            process,
-            port,
-            _folder: folder,
-        };
-        let listening = async {
-            while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(SOON, listening).await.unwrap();
-        server
-    }
-
-    fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    async fn connect(&self, user: &str) -> Client {
-        connect_to(format!("nats://{}", self.address()), user).await
-    }
-}
-
-async fn connect_to(url: String, user: &str) -> Client {
+async fn connect_to(url: &str, user: &str) -> Client {
     let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
     connect(url, options.ignore_discovered_servers()).await.unwrap()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Tables for this test only.
@@ -272,12 +227,7 @@ async fn publish(client: &Client) {
 }
 
 /// Runs the inbox until the server has delivered each message more than `times` times to each consumer, then shuts down.
-async fn run_until_delivered(
-    inbox: Inbox<JetStreamSubscriber>,
-    client: &Client,
-    times: u32,
-    limit: Duration,
-) {
+async fn run_until_delivered(inbox: Inbox<JetStreamSubscriber>, client: &Client, times: u32) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({
         let shutdown = shutdown.clone();
@@ -285,20 +235,14 @@ async fn run_until_delivered(
     });
     let stream = jetstream::new(client.clone()).get_stream(STREAM).await.unwrap();
     let messages = 1 + PARCELS.len() as u64;
-    let delivered = async {
-        for consumer in CONSUMERS {
-            loop {
-                // The consumer's sequence counts repeated deliveries too.
-                if let Ok(info) = stream.consumer_info(consumer).await
-                    && info.delivered.consumer_sequence > messages * u64::from(times)
-                {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    };
-    tokio::time::timeout(limit, delivered).await.unwrap();
+    for consumer in CONSUMERS {
+        eventually(consumer, async || {
+            let info = stream.consumer_info(consumer).await;
+            // The consumer's sequence counts repeated deliveries too.
+            info.is_ok_and(|info| info.delivered.consumer_sequence > messages * u64::from(times))
+        })
+        .await;
+    }
     shutdown.cancel();
     run.await.unwrap();
 }
@@ -311,17 +255,16 @@ fn config() -> InboxConfig {
 }
 
 async fn denied_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
-    let server = Server::start(binary).await;
-    let mute = server.connect("mute").await;
+    let server = start(binary).await;
+    let mute = connect_to(server.url(), "mute").await;
     check(&server, mute, database_url, ATTEMPTS + 2).await;
 }
 
 /// The proxy goes on losing acknowledgements to the end; the consumers that come later are not behind it.
 async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
-    let server = Server::start(binary).await;
-    let proxy = Lossy::in_front_of(server.address()).await;
-    proxy.lose_of_deliveries(true);
-    let behind = connect_to(proxy.url(), "free").await;
+    let server = start(binary).await;
+    let proxy = Lossy::in_front_of(format!("127.0.0.1:{}", server.port())).await;
+    let behind = connect_to(&proxy.url(), "free").await;
     check(&server, behind, database_url, ATTEMPTS + 1).await;
     let losses = CONSUMERS.len() * PARCELS.len() * usize::try_from(ATTEMPTS).unwrap();
     assert!(
@@ -333,7 +276,7 @@ async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_
 
 /// The acknowledgements of the first client are lost.
 async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u32) {
-    let free = server.connect("free").await;
+    let free = connect_to(server.url(), "free").await;
     publish(&free).await;
     let (mut depot, names) = depot(database_url).await;
     let letters = DeadLetters::new(depot.db.clone()).with_names(names.clone());
@@ -343,7 +286,7 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
     };
 
     let unheard = inbox(&depot, &names, loser, config());
-    run_until_delivered(unheard, &free, deliveries, SOON).await;
+    run_until_delivered(unheard, &free, deliveries).await;
     // Each consumer dead-letters the broken parcel at once, and no other message.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
@@ -364,12 +307,10 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
         let shutdown = shutdown.clone();
         async move { mended.run(shutdown).await.unwrap() }
     });
-    let ended = async {
-        while letters.count(&DeadLetterSelection::all()).await.unwrap() > 0 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(SOON, ended).await.unwrap();
+    eventually("the end of all dead letters", async || {
+        letters.count(&DeadLetterSelection::all()).await.unwrap() == 0
+    })
+    .await;
     shutdown.cancel();
     run.await.unwrap();
 

@@ -4,6 +4,7 @@
 //! Method: the programs run as processes on a database of the test's own, and the test keeps its own list of what it has asked them for. Each order is an
 //! aggregate that a service in Rust changes afterwards. `cargo xtask polyglot` runs further languages.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -21,7 +22,6 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use crate::lost_publish_acks::on_stream;
 use crate::own_database::OwnDatabase;
 
 const ORDERS: i32 = 3;
@@ -336,6 +336,18 @@ struct Shipped {
 #[derive(FromQueryResult)]
 struct Entry {
     entry: String,
+}
+
+/// The numbers of each aggregate's messages, in the order of the stream.
+async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
+    let mut numbers = BTreeMap::<_, Vec<_>>::new();
+    for at in 1..=stream.get_info().await.unwrap().state.last_sequence {
+        let message = stream.get_raw_message(at).await.unwrap();
+        let sequence = message.headers.get("ce-sequence").unwrap().to_string();
+        let aggregate = message.headers.get("ce-subject").unwrap().to_string();
+        numbers.entry(aggregate).or_default().push(sequence);
+    }
+    numbers
 }
 
 /// Goal: an order and its event are saved together or not at all, and each event has one effect in each consumer, in the order of its aggregate. Method: while

@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox::testing::{MemoryDedupStore, backend_url};
+use outbox::testing::{MemoryDedupStore, backend_url, eventually};
 use outbox_core::retry::Backoff;
 use outbox_core::{
-    ConsumerSpec, ConsumerStanding, DomainEvent, EventDescriptor, Message, NewMessage, Publisher as _,
-    StreamFacts, Subscriber, SubscriberError,
+    ConsumerSpec, DomainEvent, EventDescriptor, NewMessage, Publisher as _, Subscriber, SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -85,14 +84,7 @@ impl Journal {
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let wait = async {
-            while !condition(self) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        if tokio::time::timeout(SOON, wait).await.is_err() {
-            panic!("{what}: only {:?}", self.0.lock().unwrap());
-        }
+        eventually(what, async || condition(self)).await;
     }
 }
 
@@ -211,17 +203,7 @@ impl Subscriber for Announced {
         Ok(subscription)
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.subscriber.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.subscriber.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.subscriber.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.subscriber; facts, standing, belongs);
 }
 
 struct Program {
@@ -344,16 +326,11 @@ impl Place {
             effects.sort_unstable();
             assert_eq!(effects, ["cancelled", "placed", "reopened"], "{case} {number}");
         }
-        let idle = async {
-            loop {
-                let info = self.info().await.unwrap();
-                if info.num_pending == 0 && info.num_ack_pending == 0 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(SOON, idle).await.unwrap();
+        eventually("the last acknowledgement", async || {
+            let info = self.info().await.unwrap();
+            info.num_pending == 0 && info.num_ack_pending == 0
+        })
+        .await;
         assert_eq!(dead_letters(&self.db, "shop").await.unwrap().len(), 0, "{case}");
     }
 
@@ -380,12 +357,10 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     if programs.waits() {
         // Each message is sent back with a delay of at most 400 ms, and in the end of at least 200 ms, which is longer than the wait for a gap.
         let before = place.deliveries().await;
-        let sent_back = async {
-            while place.deliveries().await < before + 60 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(SOON, sent_back).await.unwrap();
+        eventually("60 further deliveries", async || {
+            place.deliveries().await >= before + 60
+        })
+        .await;
     } else {
         // A version does not wait for event types that it does not know.
         place.until_handled(programs.case, &while_rolled_back, 2).await;
@@ -457,12 +432,10 @@ async fn what_nobody_will_handle_can_be_skipped_or_kept(nats: &'static str) {
         let old = place.start(&programs.old).await;
         let numbers = place.publish(1).await;
         place.until_handled(programs.case, &numbers, 2).await;
-        let acknowledged = async {
-            while place.info().await.unwrap().num_ack_pending > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(SOON, acknowledged).await.unwrap();
+        eventually("all acknowledgements", async || {
+            place.info().await.unwrap().num_ack_pending == 0
+        })
+        .await;
         let report = old.stop().await;
         assert_eq!((report.skipped, report.sent_back), (skipped, 0));
         assert_eq!(dead_letters(&place.db, "shop").await.unwrap().len(), letters);

@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// Writes inventory.csv, billing.csv and shipments.csv into this folder.
     #[arg(long)]
     pub(crate) export: Option<PathBuf>,
-    /// Prints the ledger as one JSON object, and no progress.
+    /// Prints the ledger as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

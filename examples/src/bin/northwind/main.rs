@@ -31,7 +31,6 @@ mod broker;
 mod database;
 mod setup;
 
-mod progress;
 mod run;
 mod watch;
 mod workers;
@@ -99,6 +98,12 @@ async fn run_program(
             consumers::run(setup, part, broker.subscriber(), shutdown).await
         }
     }
+}
+
+/// Prints a warning, with `--json` too.
+fn warn(text: &str) {
+    tracing::warn!("{text}");
+    let _ = writeln!(std::io::stderr(), "warning: {text}");
 }
 
 fn cancel_when_stdin_closes(shutdown: CancellationToken) {

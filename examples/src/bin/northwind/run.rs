@@ -21,13 +21,12 @@ use crate::cli::{BrokerKind, RunArgs};
 use crate::database::{Databases, connect, is_postgres};
 use crate::evidence::{Connections, Evidence};
 use crate::ledger::Ledger;
-use crate::log_to;
 use crate::order::{Expected, Order};
-use crate::progress::Progress;
 use crate::setup::{Part, RelayKind, Setup, prepare_work_dir};
 use crate::tables::migrate;
 use crate::watch::{Counts, until_at_rest};
 use crate::workers::Workers;
+use crate::{log_to, warn};
 
 pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
     let server = server(&args)?;
@@ -124,18 +123,17 @@ async fn run_on(
     let setup_path = setup.write()?;
 
     let expected = Expected::of(orders);
-    let progress = Progress::new(expected, args.json);
     let started = Instant::now();
-    let mut workers = Workers::start(setup, &setup_path, broker, progress);
+    let mut workers = Workers::start(setup, &setup_path, broker);
     let look = async || Counts::read(setup, &dbs, broker).await;
-    let outcome = until_at_rest(look, &mut workers, expected, progress, &shutdown).await;
+    let outcome = until_at_rest(look, &mut workers, expected, &shutdown).await;
     let elapsed_ms = u64::try_from(started.elapsed().as_millis())?;
-    workers.stop(progress).await?;
+    workers.stop().await?;
     match outcome {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         // The ledger shows the outcome best.
-        Err(error) => progress.warn(&describe(error.as_ref())),
+        Err(error) => warn(&describe(error.as_ref())),
     }
 
     let evidence = Evidence::collect(setup, &dbs, broker).await?;

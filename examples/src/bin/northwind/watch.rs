@@ -14,8 +14,8 @@ use crate::database::count;
 use crate::evidence::Connections;
 use crate::notices::NoticeFile;
 use crate::order::Expected;
-use crate::progress::Progress;
 use crate::setup::{Part, Setup};
+use crate::warn;
 use crate::workers::Workers;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -69,7 +69,6 @@ pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
     expected: Expected,
-    progress: Progress,
     shutdown: &CancellationToken,
 ) -> Result<bool> {
     let mut last = Counts::default();
@@ -78,11 +77,10 @@ pub(crate) async fn until_at_rest(
         let finished = workers.service_has_finished()?;
         let counts = look().await.unwrap_or_else(|error| {
             // A server may be restarting. The programs wait for it, and so does the watch.
-            progress.warn(&outbox_core::describe(error.as_ref()));
+            warn(&outbox_core::describe(error.as_ref()));
             last
         });
         if counts != last {
-            progress.show(&counts);
             moved = Instant::now();
             last = counts;
         }
@@ -91,7 +89,7 @@ pub(crate) async fn until_at_rest(
             return Ok(true);
         }
         if moved.elapsed() > STALLED_AFTER {
-            progress.warn("nothing moved for a minute, the run is given up");
+            warn("nothing moved for a minute, the run is given up");
             return Ok(true);
         }
     }

@@ -16,9 +16,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::Broker;
-use crate::progress::Progress;
-use crate::run_program;
 use crate::setup::{Role, Setup};
+use crate::{run_program, warn};
 
 const RESTARTS_MAX: u32 = 5;
 
@@ -34,14 +33,14 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts all programs: as processes, or as tasks with an in-process broker.
-    pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker, progress: Progress) -> Self {
+    pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker) -> Self {
         let mut programs = JoinSet::new();
         let shutdown = CancellationToken::new();
         for role in Role::all() {
             let (setup, shutdown) = (setup.clone(), shutdown.clone());
             match broker.clone() {
                 Broker::Nats(..) => {
-                    let process = keep_running(role, setup, setup_path.to_owned(), progress, shutdown);
+                    let process = keep_running(role, setup, setup_path.to_owned(), shutdown);
                     programs.spawn(async move { (role, process.await) });
                 }
                 Broker::Memory(broker) => {
@@ -68,7 +67,7 @@ impl Workers {
         Ok(self.service_has_finished)
     }
 
-    pub(crate) async fn stop(mut self, progress: Progress) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         self.shutdown.cancel();
         while let Some(ended) = self.programs.join_next().await {
             // An interrupted service ends with an error.
@@ -76,7 +75,7 @@ impl Workers {
                 && role != Role::Service
             {
                 let error = outbox_core::describe(error.as_ref());
-                progress.warn(&format!("{}: {error}", role.name()));
+                warn(&format!("{}: {error}", role.name()));
             }
         }
         Ok(())
@@ -88,7 +87,6 @@ async fn keep_running(
     role: Role,
     setup: Arc<Setup>,
     setup_path: PathBuf,
-    progress: Progress,
     shutdown: CancellationToken,
 ) -> Result<()> {
     let name = role.name();
@@ -112,7 +110,7 @@ async fn keep_running(
             restart <= RESTARTS_MAX,
             "{name} ended too often, the last time with {status}"
         );
-        progress.warn(&format!(
+        warn(&format!(
             "{name} ended with {status}; it is started again ({restart} of {RESTARTS_MAX})"
         ));
     }
