@@ -12,7 +12,7 @@ use crate::verdict::{Reason, State};
 use crate::words::{at_least, counted, in_words};
 
 /// Age of the oldest unacknowledged message from which a consumer is behind, as in the alert of
-/// `docs/monitoring`.
+/// `outbox-cli/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \

@@ -10,7 +10,7 @@ use crate::relay_causes;
 use crate::verdict::{Reason, State};
 use crate::words::in_words;
 
-/// Same value as the alert in `docs/monitoring`.
+/// Same value as the alert in `outbox-cli/monitoring`.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 pub(super) struct RelayFacts {

@@ -22,8 +22,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn alerts_and_board_are_those_that_are_tested() {
-    let alerts = include_str!("../../../docs/monitoring/alerts.yml");
-    let board = include_str!("../../../docs/monitoring/grafana.json");
+    let alerts = include_str!("../../monitoring/alerts.yml");
+    let board = include_str!("../../monitoring/grafana.json");
     assert_eq!(run("print alerts", &[]).expect(0).out, alerts);
     assert_eq!(run("print grafana", &[]).expect(0).out, board);
 }

@@ -66,7 +66,7 @@ fn metrics_are_those_of_the_code() {
 
 Generated from the constants `METRICS` of the crates. Names ending in `_seconds` are in seconds, names ending in `_bytes`
 in bytes. Prometheus adds the label `job`, and `outbox relay run` adds the label `outbox`.
-[Alerts](../monitoring/alerts.yml) and a [board](../monitoring/grafana.json) use these metrics.
+[Alerts](../../outbox-cli/monitoring/alerts.yml) and a [board](../../outbox-cli/monitoring/grafana.json) use these metrics.
 "
     .to_owned();
     metrics(&mut page, "Relay", METRICS);

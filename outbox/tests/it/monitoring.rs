@@ -1,4 +1,4 @@
-//! Tests of `docs/monitoring`: alerts and dashboard use existing metrics, alerts link to existing
+//! Tests of `outbox-cli/monitoring`: alerts and dashboard use existing metrics, alerts link to existing
 //! paragraphs and fire when they should, and Prometheus can read each expression.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ fn repository() -> PathBuf {
 }
 
 fn alerts() -> String {
-    fs::read_to_string(repository().join("docs/monitoring/alerts.yml")).unwrap()
+    fs::read_to_string(repository().join("outbox-cli/monitoring/alerts.yml")).unwrap()
 }
 
 /// One value per line of the file.
@@ -67,7 +67,7 @@ fn alerts_use_existing_metrics() {
 }
 
 fn expressions_of_the_board() -> Vec<String> {
-    let file = fs::read_to_string(repository().join("docs/monitoring/grafana.json")).unwrap();
+    let file = fs::read_to_string(repository().join("outbox-cli/monitoring/grafana.json")).unwrap();
     let board: serde_json::Value = serde_json::from_str(&file).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array());
@@ -188,7 +188,7 @@ fn alerts_and_dashboard_use_the_numbers_of_the_code() {
         ("grafana.json", format!("handler_timeout, {timeout} s by default")),
     ];
     for (file, phrase) in expected {
-        let text = fs::read_to_string(repository().join("docs/monitoring").join(file)).unwrap();
+        let text = fs::read_to_string(repository().join("outbox-cli/monitoring").join(file)).unwrap();
         assert!(text.contains(&phrase), "{file} lacks {phrase:?}");
     }
 }
@@ -196,7 +196,7 @@ fn alerts_and_dashboard_use_the_numbers_of_the_code() {
 #[test]
 fn alerts_fire_on_failures_and_not_in_healthy_hours() {
     let file = alerts();
-    let folder = repository().join("docs/monitoring");
+    let folder = repository().join("outbox-cli/monitoring");
     let tests = fs::read_to_string(folder.join("alerts.test.yml")).unwrap();
     for alert in values_of("alert:", &file) {
         let fires = format!("- alertname: {alert}\n");

@@ -31,8 +31,8 @@ pub enum PrintCommand {
 const UNIT: &str = include_str!("../../../deploy/outbox-relay.service");
 const CONTAINERFILE: &str = include_str!("../../../deploy/Containerfile");
 const MANIFEST: &str = include_str!("../../../deploy/kubernetes.yaml");
-const ALERTS: &str = include_str!("../../../../docs/monitoring/alerts.yml");
-const BOARD: &str = include_str!("../../../../docs/monitoring/grafana.json");
+const ALERTS: &str = include_str!("../../../monitoring/alerts.yml");
+const BOARD: &str = include_str!("../../../monitoring/grafana.json");
 
 impl PrintCommand {
     /// Prints to standard output.
