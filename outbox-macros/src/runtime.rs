@@ -3,7 +3,8 @@
 //! The first match wins:
 //!
 //! 1. the key `crate = …`, applied before this module;
-//! 2. `outbox-core` or `outbox-inbox` among the dependencies of the user's crate, also if renamed;
+//! 2. `outbox-engine` (library `outbox_core`) or `outbox-inbox` among the dependencies of the
+//!    user's crate, also if renamed;
 //! 3. the crate `outbox`, which has both as modules;
 //! 4. the usual name, for builds without a manifest.
 
@@ -25,20 +26,22 @@ impl Runtime {
     }
 
     fn path_by(self, name_of: impl Fn(&str) -> Option<String>) -> Path {
-        let (package, usual, module) = match self {
-            Self::Core => ("outbox-core", "outbox_core", "core"),
+        let (package, library, module) = match self {
+            Self::Core => ("outbox-engine", "outbox_core", "core"),
             Self::Inbox => ("outbox-inbox", "outbox_inbox", "inbox"),
         };
         if let Some(name) = name_of(package) {
-            let name = ident(&name);
+            // `crate_name` returns the package; cargo uses the library, unless `Cargo.toml` renames.
+            let is_renamed = name != package.replace('-', "_");
+            let name = ident(if is_renamed { &name } else { library });
             return parse_quote!(::#name);
         }
         if let Some(name) = name_of(FACADE) {
             let (name, module) = (ident(&name), ident(module));
             return parse_quote!(::#name::#module);
         }
-        let usual = ident(usual);
-        parse_quote!(::#usual)
+        let library = ident(library);
+        parse_quote!(::#library)
     }
 }
 
@@ -79,11 +82,13 @@ mod tests {
 
     #[test]
     fn single_crates_are_found_under_their_names() {
+        let engine = ("outbox-engine", "outbox_engine");
         check(
-            &[("outbox-core", "outbox_core"), ("outbox-inbox", "consume")],
+            &[engine, ("outbox-inbox", "consume")],
             "::outbox_core",
             "::consume",
         );
+        check(&[("outbox-engine", "engine")], "::engine", "::outbox_inbox");
     }
 
     #[test]
@@ -95,7 +100,7 @@ mod tests {
     #[test]
     fn single_crate_takes_precedence_over_the_facade() {
         check(
-            &[("outbox", "outbox"), ("outbox-core", "outbox_core")],
+            &[("outbox", "outbox"), ("outbox-engine", "outbox_core")],
             "::outbox_core",
             "::outbox::inbox",
         );
@@ -104,6 +109,6 @@ mod tests {
     #[test]
     fn default_name_without_any_dependency() {
         check(&[], "::outbox_core", "::outbox_inbox");
-        assert_eq!(dependency("outbox-core"), None);
+        assert_eq!(dependency("outbox-engine"), None);
     }
 }

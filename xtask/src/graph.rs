@@ -8,27 +8,27 @@ use crate::workspace::Package;
 /// Every crate, with the workspace crates that it may depend on.
 const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
-    ("outbox-core", "outbox-macros"),
+    ("outbox-engine", "outbox-macros"),
     // The test kit: in-memory implementations of the traits, and the conformance suites.
-    ("outbox-testing", "outbox-core"),
-    ("outbox-sea-orm", "outbox-core outbox-testing"),
-    ("outbox-nats", "outbox-core"),
-    ("outbox-log", "outbox-core outbox-sea-orm"),
-    ("outbox-inbox", "outbox-core outbox-macros outbox-sea-orm"),
+    ("outbox-testing", "outbox-engine"),
+    ("outbox-sea-orm", "outbox-engine outbox-testing"),
+    ("outbox-nats", "outbox-engine"),
+    ("outbox-log", "outbox-engine outbox-sea-orm"),
+    ("outbox-inbox", "outbox-engine outbox-macros outbox-sea-orm"),
     (
         "outbox",
-        "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-testing",
+        "outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-testing",
     ),
     // Read models for operators.
-    ("outbox-admin", "outbox-core outbox-inbox"),
+    ("outbox-admin", "outbox-engine outbox-inbox"),
     ("outbox-cli", "outbox outbox-admin"),
     (
         "examples",
-        "outbox outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm",
+        "outbox outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm",
     ),
     (
         "outbox-stress",
-        "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers outbox-testing",
+        "outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers outbox-testing",
     ),
     ("outbox-test-servers", "outbox-testing"),
     ("xtask", ""),
@@ -36,7 +36,7 @@ const ALLOWED: &[(&str, &str)] = &[
 
 /// External crates that would bring a database or a broker into the wrong layer.
 const BANNED: &[(&str, &str)] = &[
-    ("outbox-core", "sea-orm sqlx async-nats redis"),
+    ("outbox-engine", "sea-orm sqlx async-nats redis"),
     ("outbox-testing", "sea-orm sqlx async-nats redis"),
     ("outbox-nats", "sea-orm sqlx redis"),
     ("outbox-sea-orm", "async-nats redis"),
@@ -74,7 +74,7 @@ fn problems_of(package: &Package, members: &[&str]) -> Vec<String> {
         for family in listed(BANNED).into_iter().flatten() {
             if is_family(dependency, family) {
                 problems.push(format!(
-                    "{name} depends on {dependency}, but this layer must work without {family}; use a seam of outbox-core"
+                    "{name} depends on {dependency}, but this layer must work without {family}; use a seam of outbox-engine"
                 ));
             }
         }
@@ -102,7 +102,7 @@ mod tests {
             };
             let members = [
                 "outbox-macros",
-                "outbox-core",
+                "outbox-engine",
                 "outbox-sea-orm",
                 "outbox-nats",
                 "outbox-kafka",
@@ -110,12 +110,12 @@ mod tests {
             let problems = problems_of(&package, &members);
             assert_eq!(problems.len(), expected, "{problems:?}");
         };
-        check("outbox-core", &["outbox-macros", "tokio", "sqlxmq"], 0);
-        check("outbox-core", &["outbox-nats"], 1);
-        check("outbox-core", &["sea-orm-migration", "sqlx"], 2);
-        check("outbox-nats", &["outbox-core", "outbox-sea-orm"], 1);
-        check("outbox-sea-orm", &["outbox-core", "async-nats"], 1);
-        check("outbox-kafka", &["outbox-core"], 1);
+        check("outbox-engine", &["outbox-macros", "tokio", "sqlxmq"], 0);
+        check("outbox-engine", &["outbox-nats"], 1);
+        check("outbox-engine", &["sea-orm-migration", "sqlx"], 2);
+        check("outbox-nats", &["outbox-engine", "outbox-sea-orm"], 1);
+        check("outbox-sea-orm", &["outbox-engine", "async-nats"], 1);
+        check("outbox-kafka", &["outbox-engine"], 1);
     }
 
     #[test]

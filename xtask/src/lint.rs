@@ -51,6 +51,12 @@ pub(crate) fn run() -> Result<ExitCode> {
             cargo("clippy --workspace --all-targets --all-features -- -D warnings")
         }),
         step("packages alone", &|| packages_alone(&workspace)),
+        step("packages for the registry", &|| {
+            cargo(
+                "package --workspace --no-verify --allow-dirty --quiet --exclude examples --exclude outbox-stress \
+                 --exclude outbox-test-servers --exclude xtask",
+            )
+        }),
         step("documentation", &|| {
             cargo("doc --workspace --no-deps --all-features")
         }),

@@ -41,7 +41,7 @@ enum Task {
     Demo(demo::Options),
     /// Run every test against private instances of PostgreSQL, MariaDB, NATS and Redis.
     Test {
-        /// Arguments for cargo test, for example `-- -p outbox-core some_test`.
+        /// Arguments for cargo test, for example `-- -p outbox-engine some_test`.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
