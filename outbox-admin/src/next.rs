@@ -87,13 +87,15 @@ impl Serialize for Command {
 
 impl PartialEq<&str> for Command {
     fn eq(&self, line: &&str) -> bool {
-        self.to_string() == *line
+        let text = self.to_string();
+        text == *line
     }
 }
 
 impl PartialEq<String> for Command {
     fn eq(&self, line: &String) -> bool {
-        self.to_string() == *line
+        let text = self.to_string();
+        text == *line
     }
 }
 

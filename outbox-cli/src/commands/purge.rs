@@ -86,7 +86,9 @@ impl PurgeCommand {
             }
         }
         output::one(self.place.output, &done)?;
-        operation.map(say_operation);
+        if let Some(operation) = operation {
+            say_operation(operation);
+        }
         let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
         Ok(if !done.left.is_empty() || done.busy > 0 {
             Outcome::Degraded

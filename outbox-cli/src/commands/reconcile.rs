@@ -83,7 +83,9 @@ impl ReconcileCommand {
             ..Reconciliation::of(found, span, operation)
         };
         output::one(self.place.output, &report)?;
-        operation.map(say_operation);
+        if let Some(operation) = operation {
+            say_operation(operation);
+        }
         Ok(report.outcome())
     }
 

@@ -57,7 +57,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     let ids = ask(place, "audit --since 1h -o json").expect(0).ids();
     assert_eq!(ids, [skipped.json()["operation"].as_str().unwrap(), &id]);
     let of_ann = ask(place, "audit --actor ann --kind retry -o json").expect(0);
-    assert_eq!(of_ann.ids(), [id.clone()]);
+    assert_eq!(of_ann.ids(), [id.as_str()]);
     ask(place, &format!("audit --before {id}")).expect(5);
     let other = ask(place, &format!("replay --operation {id}")).expect(2);
     assert!(other.said.contains("outbox audit --kind replay"), "{other:?}");
