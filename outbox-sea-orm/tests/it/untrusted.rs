@@ -93,32 +93,20 @@ fn assert_names_the_cause(text: &str, reason: &str) {
     assert!(!text.contains("hunter2"), "{text}");
 }
 
-async fn is_reported_at_once(backend: DbBackend, host: &str, authority: Option<&str>, reason: &str) {
-    let connecting = connect(address(backend, host, authority));
-    let error = tokio::time::timeout(SOON, connecting).await.expect("no waiting");
-    let error = error.unwrap_err();
-    assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
-    assert_names_the_cause(&describe(&error), reason);
-}
-
 #[tokio::test]
-async fn untrusted_certificate_is_not_retried() {
-    for backend in SERVERS {
-        is_reported_at_once(backend, "localhost", None, "UnknownIssuer").await;
-    }
-}
-
-#[tokio::test]
-async fn certificate_for_another_name_is_not_retried() {
-    for backend in SERVERS {
-        is_reported_at_once(backend, "127.0.0.1", Some("ca.pem"), "not valid for name").await;
-    }
-}
-
-#[tokio::test]
-async fn missing_authority_file_is_not_retried() {
-    for backend in SERVERS {
-        is_reported_at_once(backend, "localhost", Some("missing.pem"), "No such file").await;
+async fn failed_tls_is_not_retried() {
+    for (host, authority, reason) in [
+        ("localhost", None, "UnknownIssuer"),
+        ("127.0.0.1", Some("ca.pem"), "not valid for name"),
+        ("localhost", Some("missing.pem"), "No such file"),
+    ] {
+        for backend in SERVERS {
+            let connecting = connect(address(backend, host, authority));
+            let error = tokio::time::timeout(SOON, connecting).await.expect("no waiting");
+            let error = error.unwrap_err();
+            assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
+            assert_names_the_cause(&describe(&error), reason);
+        }
     }
 }
 
