@@ -55,7 +55,9 @@ const OF_MYSQL: [&str; 14] = [
 
 const NAME_SHOWN_MAX: usize = 64;
 
-pub(super) fn check(address: &str) -> Result<(), ConnectError> {
+/// Checks the parameters of an address.
+#[doc(hidden)]
+pub fn check(address: &str) -> Result<(), ConnectError> {
     let url = Url::parse(address).map_err(|_| ConnectError::Address)?;
     let is_known = |name: &str| match url.scheme() {
         "postgres" | "postgresql" => {
@@ -74,8 +76,10 @@ pub(super) fn check(address: &str) -> Result<(), ConnectError> {
     }
 }
 
-/// `options` must be lazy. SeaORM opens a SQLite file at once ([`ConnectError::File`]).
-pub(super) async fn lazy(options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
+/// Opens a lazy pool. SeaORM opens a SQLite file at once ([`ConnectError::File`]).
+#[doc(hidden)]
+pub async fn lazy(mut options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
+    options.connect_lazy(true);
     let address = options.get_url().to_owned();
     check(&address)?;
     let pool = Database::connect(options)

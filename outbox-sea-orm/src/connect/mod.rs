@@ -17,7 +17,8 @@ use std::time::Duration;
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
 use tokio::time::sleep;
 
-use self::address::{check, keep, lazy};
+use self::address::keep;
+pub use self::address::{check as check_address, lazy as open_lazily};
 use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, server_of, shares_sessions, why};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -97,19 +98,6 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
 
 fn is_in_memory(address: &str) -> bool {
     address.starts_with("sqlite:") && (address.contains(":memory:") || address.contains("mode=memory"))
-}
-
-/// Checks the parameters of an address.
-#[doc(hidden)]
-pub fn check_address(address: &str) -> Result<(), ConnectError> {
-    check(address)
-}
-
-/// Opens a lazy pool.
-#[doc(hidden)]
-pub async fn open_lazily(mut options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
-    options.connect_lazy(true);
-    lazy(options).await
 }
 
 async fn try_once(

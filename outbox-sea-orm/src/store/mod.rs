@@ -69,6 +69,13 @@ macro_rules! run {
 }
 use run;
 
+macro_rules! operate {
+    ($store:ident, $context:literal => |$db:ident| $call:expr) => {
+        $store.operate($context, move |$db| async move { $call }).await
+    };
+}
+use operate;
+
 /// The outbox of a database, for the relay and for operators.
 ///
 /// Use a separate pool with two or three connections, so that service and relay do not starve each

@@ -53,9 +53,7 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            let db = self.clone();
-            let (_waiting, caller) = caller();
-            detached(async move { own_transaction(&db, DEFAULT_CONFIG.clone(), caller, work).await }).await
+            over_pool(self.clone(), DEFAULT_CONFIG.clone(), work).await
         }
     }
 
@@ -65,10 +63,7 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            let outbox = self.clone();
-            let (_waiting, caller) = caller();
-            detached(async move { own_transaction(&outbox, outbox.settings().clone(), caller, work).await })
-                .await
+            over_pool(DatabaseConnection::clone(self), self.settings().clone(), work).await
         }
     }
 
@@ -92,10 +87,14 @@ pub(crate) mod sealed {
     }
 }
 
-fn caller() -> (Arc<()>, Weak<()>) {
+async fn over_pool<T, F>(db: DatabaseConnection, config: Arc<OutboxConfig>, work: F) -> Result<T, SaveError>
+where
+    T: Send + 'static,
+    F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+{
     let waiting = Arc::new(());
     let caller = Arc::downgrade(&waiting);
-    (waiting, caller)
+    detached(async move { own_transaction(&db, config, caller, work).await }).await
 }
 
 fn lost(error: SaveError) -> SaveError {

@@ -21,18 +21,15 @@ use self::record::{Failed, end, find, insert, note};
 use self::sql::OperationsSql;
 use super::admin::{self, Decision, Selected};
 use super::session::Session;
-use super::{SqlStore, block, forget, message, pause, repeat_deadlocks};
+use super::{SqlStore, block, forget, message, operate, pause, repeat_deadlocks};
 
 const IDS_MAX: usize = 256;
 
 impl OutboxAudit for SqlStore {
     async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
         let operation = operation.clone();
-        let context = "the operation could not be advanced; repeat the call to continue from its position";
-        self.operate(context, move |db| async move {
-            advance(&db, operation, u64::from(at_most.get())).await
-        })
-        .await
+        operate!(self, "the operation could not be advanced; repeat the call to continue from its position" =>
+            |db| advance(&db, operation, u64::from(at_most.get())).await)
     }
 
     async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
@@ -54,20 +51,14 @@ impl OutboxAudit for SqlStore {
         operation: &Operation,
     ) -> Result<Forgotten, StoreError> {
         let (aggregates, operation) = (aggregates.to_vec(), operation.clone());
-        let context = "aggregates could not be forgotten";
-        self.operate(context, move |db| async move {
-            Ok(forget::forget(&db, &aggregates, &operation).await?)
-        })
-        .await
+        operate!(self, "aggregates could not be forgotten" =>
+            |db| Ok(forget::forget(&db, &aggregates, &operation).await?))
     }
 
     async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
         let (request, operation) = (request.clone(), operation.clone());
-        let context = "publishing could not be paused";
-        self.operate(context, move |db| async move {
-            Ok(repeat_deadlocks!(pause::begin(&db, &request, &operation))?)
-        })
-        .await
+        operate!(self, "publishing could not be paused" =>
+            |db| Ok(repeat_deadlocks!(pause::begin(&db, &request, &operation))?))
     }
 
     async fn unpause_as(
@@ -76,30 +67,19 @@ impl OutboxAudit for SqlStore {
         operation: &Operation,
     ) -> Result<bool, StoreError> {
         let (aggregate_type, operation) = (aggregate_type.map(str::to_owned), operation.clone());
-        let context = "the pause could not be ended";
-        self.operate(context, move |db| async move {
-            let aggregate_type = aggregate_type.as_deref();
-            Ok(repeat_deadlocks!(pause::end(&db, aggregate_type, &operation))?)
-        })
-        .await
+        operate!(self, "the pause could not be ended" =>
+            |db| Ok(repeat_deadlocks!(pause::end(&db, aggregate_type.as_deref(), &operation))?))
     }
 
     async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
         let operation = operation.clone();
-        let context = "the operation could not be recorded";
-        self.operate(context, move |db| async move {
-            insert(&db, &operation, None).await?;
-            Ok(())
-        })
-        .await
+        operate!(self, "the operation could not be recorded" =>
+            |db| Ok(insert(&db, &operation, None).await.map(drop)?))
     }
 
     async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
-        let context = "the end of the operation could not be recorded";
-        self.operate(context, move |db| async move {
-            Ok(record::finish(&db, id, changed).await?)
-        })
-        .await
+        operate!(self, "the end of the operation could not be recorded" =>
+            |db| Ok(record::finish(&db, id, changed).await?))
     }
 
     async fn operations(
@@ -108,17 +88,12 @@ impl OutboxAudit for SqlStore {
         limit: NonZeroU32,
     ) -> Result<Vec<Operation>, StoreError> {
         let statement = sql::operations(&self.dialect).list(filter, i64::from(limit.get()));
-        let context = "operations could not be listed";
-        self.operate(context, move |db| async move {
-            Ok(db.read(statement, OperationsSql::read).await?)
-        })
-        .await
+        operate!(self, "operations could not be listed" =>
+            |db| Ok(db.read(statement, OperationsSql::read).await?))
     }
 
     async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
-        let context = "the operation could not be read";
-        self.operate(context, move |db| async move { find(&db, id).await })
-            .await
+        operate!(self, "the operation could not be read" => |db| find(&db, id).await)
     }
 
     async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {

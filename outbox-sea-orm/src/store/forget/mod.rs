@@ -52,7 +52,7 @@ async fn forget_keys(
 ) -> Result<(u64, BTreeSet<Key>), DbErr> {
     let tx = db.begin().await?;
     for keys in keys.chunks(VALUES_MAX) {
-        tx.all(sql::lock_heads(&db.dialect, keys)).await?;
+        tx.all(sql::lock_heads(&db.dialect, keys, None)).await?;
     }
     let mut left: BTreeSet<Key> = block::lock(&tx, keys).await?.into_keys().collect();
     let mut rows: BTreeMap<Key, Vec<Row>> = BTreeMap::new();
@@ -138,7 +138,7 @@ async fn forget_page(db: &Session, page: &[Key], idle_for: Duration) -> Result<u
     let mut forgotten = 0;
     for keys in page.chunks(VALUES_MAX) {
         let mut idle = tx
-            .read(sql::lock_idle_heads(&db.dialect, keys, idle_for), read_key)
+            .read(sql::lock_heads(&db.dialect, keys, Some(idle_for)), read_key)
             .await?;
         if idle.is_empty() {
             continue;

@@ -8,13 +8,16 @@ use uuid::Uuid;
 use crate::sql::{Dialect, Key, Sql, micros};
 
 /// In key order. Blocks recording of sequenced messages until the transaction ends.
-pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
+pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Duration>) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
         dialect.key_columns("head"),
         dialect.aggregates
     ));
     dialect.push_keys(&mut sql, "head", keys);
+    if let Some(idle_for) = idle_for {
+        push_idle(dialect, &mut sql, idle_for);
+    }
     sql.push(" ORDER BY head.aggregate_type, head.aggregate_id")
         .push(dialect.for_update())
         .statement()
@@ -71,19 +74,6 @@ pub(super) fn idle_heads(
     }
     sql.push(" ORDER BY head.aggregate_id LIMIT ").bind(limit);
     sql.statement()
-}
-
-pub(super) fn lock_idle_heads(dialect: &Dialect, keys: &[Key], idle_for: Duration) -> Statement {
-    let mut sql = dialect.sql(format!(
-        "SELECT {} FROM {} head WHERE ",
-        dialect.key_columns("head"),
-        dialect.aggregates
-    ));
-    dialect.push_keys(&mut sql, "head", keys);
-    push_idle(dialect, &mut sql, idle_for);
-    sql.push(" ORDER BY head.aggregate_type, head.aggregate_id")
-        .push(dialect.for_update())
-        .statement()
 }
 
 /// Pending, waiting or dead. Locks nothing.

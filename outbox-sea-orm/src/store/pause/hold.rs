@@ -8,7 +8,7 @@ use sea_orm::{DbErr, QueryResult, Statement};
 
 use super::sql::{self, HELD_BETWEEN, held_until};
 use crate::store::session::Session;
-use crate::store::{SqlStore, pause};
+use crate::store::{SqlStore, pause, run};
 
 const LISTED_MAX: usize = 10;
 
@@ -36,11 +36,7 @@ impl SqlStore {
     ///
     /// [`StoreError::Database`] if the database fails.
     pub async fn held(&self) -> Result<Held, StoreError> {
-        self.run(
-            "held messages could not be read",
-            |db| async move { read(&db).await },
-        )
-        .await
+        run!(self, "held messages could not be read" => |db| read(&db))
     }
 
     /// Whether the type has an aggregate, or a message among the last 1,000.
@@ -52,12 +48,7 @@ impl SqlStore {
     /// [`StoreError::Database`] if the database fails.
     pub async fn knows_type(&self, aggregate_type: &str) -> Result<bool, StoreError> {
         let aggregate_type = aggregate_type.to_owned();
-        let context = "the aggregate type could not be looked up";
-        self.run(
-            context,
-            move |db| async move { is_known(&db, &aggregate_type).await },
-        )
-        .await
+        run!(self, "the aggregate type could not be looked up" => |db| is_known(&db, &aggregate_type))
     }
 }
 
