@@ -105,7 +105,7 @@ mod tests {
                 panic!("{found:?}")
             };
             let expected = format!(
-                "`messages` of handler `two` (book.rs:7) names `{name}`, which `one` (book.rs:7) of the same"
+                "`messages` of handler `two` (book.rs:7) selects `{name}`, which `one` (book.rs:7) of the same"
             );
             assert!(text.starts_with(&expected), "{text}");
         }
