@@ -69,7 +69,7 @@ inherited_ob.workspace = true
 "#;
 
 const SINGLE: &str = r#"
-outbox-core = { package = "outbox-engine", path = "{root}/outbox-core" }
+outbox-engine = { path = "{root}/outbox-core" }
 consume = { package = "outbox-inbox", path = "{root}/outbox-inbox", features = ["sqlite"] }
 "#;
 
