@@ -9,12 +9,11 @@ use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
 
 use super::Why;
 #[cfg(feature = "postgres")]
-use super::pooler::{self, SharesSessions};
+use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// Of connecting to PostgreSQL, if sqlx cannot read the answer.
-#[cfg(feature = "postgres")]
-const ATTEMPTS: u32 = 5;
+/// SSLRequest can fail temporarily, and only in sqlx.
+const ATTEMPTS: usize = 5;
 
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     match &pool.inner {
@@ -32,19 +31,33 @@ pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     }
 }
 
-/// sqlx cannot read an error in answer to SSLRequest, such as that of a server out of memory.
+/// sqlx reports an ErrorResponse to SSLRequest as a protocol error. PgBouncer has one code for all
+/// its errors.
 #[cfg(feature = "postgres")]
 async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
-    let mut attempts = 1;
-    loop {
-        match options.connect().await {
+    let mut attempts = 0;
+    let error = loop {
+        let error = match options.connect().await {
             Ok(connection) => return connection.close().await,
-            Err(sqlx::Error::Protocol(_)) if attempts < ATTEMPTS => {}
-            Err(error) => return Err(error),
-        }
-        tokio::time::sleep(super::PAUSE_MIN * attempts).await;
+            Err(error) => error,
+        };
         attempts += 1;
+        if !matches!(error, sqlx::Error::Protocol(_)) {
+            break error;
+        }
+        match pooler::greeting_to_tls(options).await? {
+            Greeting::Ready if attempts < ATTEMPTS => {}
+            Greeting::Ready | Greeting::Error => {
+                let text = "the server answered with an error before the login; it may be starting, stopping or out of memory";
+                return Err(std::io::Error::new(std::io::ErrorKind::ConnectionRefused, text).into());
+            }
+            Greeting::Foreign => break error,
+        }
+    };
+    if has_code_of_pooler(&error) && pooler::refuses_parameters(options).await? {
+        return Err(sqlx::Error::Configuration(Box::new(Pooler::RefusesParameters)));
     }
+    Err(error)
 }
 
 pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> {
@@ -53,8 +66,9 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
         DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
             let options = pool.get_postgres_connection_pool().connect_options();
             let look = async {
+                ask_postgres(&options).await?;
                 match pooler::shares_sessions(&options).await? {
-                    true => Err(sqlx::Error::Configuration(Box::new(SharesSessions))),
+                    true => Err(sqlx::Error::Configuration(Box::new(Pooler::SharesSessions))),
                     false => Ok(()),
                 }
             };
@@ -125,7 +139,7 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
 
 #[cfg(feature = "postgres")]
 fn is_pooler(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Configuration(cause) if cause.is::<SharesSessions>())
+    matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
 }
 
 /// sqlx 0.9 reports rustls errors as `InvalidData`.
@@ -143,6 +157,11 @@ pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
 
 pub(super) fn is_of_pooler(error: &DbErr) -> bool {
     has_code(error, &[super::OF_POOLER])
+}
+
+fn has_code_of_pooler(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some(super::OF_POOLER)
 }
 
 /// A missing socket means that the server is down. Over TCP, only a certificate or key file can be

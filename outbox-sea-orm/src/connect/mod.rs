@@ -167,7 +167,7 @@ pub enum ConnectError {
         /// SQLite's error.
         source: DbErr,
     },
-    /// A pooler shares sessions.
+    /// A pooler shares sessions, or rejects startup parameters.
     #[error(
         "{server} is behind a pooler that relays, consumers and migrations cannot use; connect to PostgreSQL directly, or use session pooling \
          (PgBouncer: `pool_mode = session`)"

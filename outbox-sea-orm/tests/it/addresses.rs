@@ -21,7 +21,7 @@ async fn connect_retries_after_an_error_to_the_tls_request() {
     tokio::spawn(async move {
         let mut refused = 0;
         while let Ok((mut client, _)) = listener.accept().await {
-            if refused < 4 {
+            if refused < 6 {
                 refused += 1;
                 let _ = client.read_exact(&mut [0; 8]).await;
                 let _ = client.write_all(b"EFATAL:  out of memory\n\0").await;

@@ -138,6 +138,26 @@ async fn writers_over_shared_sessions_record_their_commits() {
 }
 
 #[tokio::test]
+async fn a_pooler_that_refuses_parameters_is_named() {
+    let Some(test) = TestDb::open(Backend::Postgres, "refused_parameters").await else {
+        return;
+    };
+    let Some(bouncer) = Bouncer::start(test.url(), port_of(test.url()), "pool_mode = session").await else {
+        return;
+    };
+    let text = refusal_of_relay(bouncer.store(&test).await).await;
+    assert!(
+        text.contains("behind a pooler") && text.contains("rejects the parameters"),
+        "{text}"
+    );
+    let separator = if bouncer.url.contains('?') { '&' } else { '?' };
+    let url = format!("{}{separator}options[statement_timeout]=1000", bouncer.url);
+    let connected = tokio::time::timeout(SOON, connect(url)).await;
+    let error = connected.expect("no waiting").unwrap_err();
+    assert!(matches!(error, ConnectError::Pooler { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn kept_pooler_sessions_work() {
     let Some(test) = TestDb::open(Backend::Postgres, "kept_sessions").await else {
         return;
