@@ -1,11 +1,9 @@
 //! Events raised by domain methods.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use outbox_sea_orm::{AggregateRoot, SaveError};
 use sea_orm::{IntoActiveModel, Set};
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, order};
@@ -87,37 +85,14 @@ async fn raised_events_are_recorded_by_the_save(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 4);
 }
 
-#[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Captured {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 fn logged(code: impl FnOnce()) -> String {
-    let captured = Captured::default();
+    let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
-        .with_writer(captured.clone())
+        .with_writer(Mutex::new(log.reopen().unwrap()))
         .finish();
     tracing::subscriber::with_default(subscriber, code);
-    let bytes = captured.0.lock().unwrap().clone();
-    String::from_utf8(bytes).unwrap()
+    std::fs::read_to_string(log.path()).unwrap()
 }
 
 fn raised() -> AggregateRoot<order::ActiveModel> {

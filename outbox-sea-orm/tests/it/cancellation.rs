@@ -23,11 +23,7 @@ async fn cancelled_begin_of_a_service_hides_no_write(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
     let (owner, leases) = test.lease_all().await;
     let settlements = settlements(&test.fetch_all().await, &Verdict::Published { keep: true });
-    let pool = test
-        .connect_again(|options| {
-            options.max_connections(1);
-        })
-        .await;
+    let pool = test.one_connection().await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     for call in 0..5_i64 {
         pool.execute_unprepared("BEGIN").await.unwrap();

@@ -70,9 +70,7 @@ async fn cached_row_ids_keep_the_order_of_each_aggregate() {
     test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
     let mut sessions = Vec::new();
     for _ in 0..2 {
-        let db = test.connect_again(|options| {
-            options.max_connections(1);
-        });
+        let db = test.one_connection();
         sessions.push(OutboxConnection::new(db.await, test.config()));
     }
     for n in [0, 1, 2, 3, 4, 5, 6] {

@@ -141,11 +141,7 @@ async fn heads_of_other_aggregates_are_not_locked() {
         range.map(|n| Probe::noted(format!("{n:04}"), 1)).collect()
     };
     test.record(events(0..=2_000)).await.unwrap();
-    let impatient = test
-        .connect_again(|options| {
-            options.max_connections(1);
-        })
-        .await;
+    let impatient = test.one_connection().await;
     impatient
         .execute_unprepared("SET SESSION innodb_lock_wait_timeout = 1")
         .await

@@ -270,9 +270,7 @@ async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
     let pool = match shop.test.backend {
         Backend::SqliteMemory => shop.test.db.clone(),
         _ => {
-            let connected = shop.test.connect_again(|options| {
-                options.max_connections(1);
-            });
+            let connected = shop.test.one_connection();
             connected.await
         }
     };

@@ -113,11 +113,7 @@ async fn many_processes_migrate_at_once() {
         };
         let mut tasks = Vec::new();
         for _ in 0..8 {
-            let pool = test
-                .connect_again(|options| {
-                    options.max_connections(1);
-                })
-                .await;
+            let pool = test.one_connection().await;
             let names = test.names.clone();
             tasks.push(tokio::spawn(async move {
                 migration::migrate_with(&pool, &names).await
@@ -155,11 +151,7 @@ async fn migrate_changes_nothing_after_a_manual_run() {
                     "CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {migrations} TO {role}"
                 ))
                 .await;
-                let pool = test
-                    .connect_again(|options| {
-                        options.max_connections(1);
-                    })
-                    .await;
+                let pool = test.one_connection().await;
                 pool.execute_unprepared(&format!("SET ROLE {role}"))
                     .await
                     .unwrap();

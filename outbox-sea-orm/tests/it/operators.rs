@@ -107,11 +107,7 @@ mod business {
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;
-        let pool = test
-            .connect_again(|options| {
-                options.max_connections(1);
-            })
-            .await;
+        let pool = test.one_connection().await;
         pool.execute_unprepared(strict).await.unwrap();
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
         // Keeps the locks of concurrent serializable transactions.

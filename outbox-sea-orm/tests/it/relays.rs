@@ -13,7 +13,7 @@ use outbox_core::{
 use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryPublisher, not_applicable};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
+use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use tokio::sync::watch;
 
 use crate::support::{Backend, TTL, TestDb, until};
@@ -53,13 +53,6 @@ impl Publisher for Silent {
     async fn abandon(&self) {}
 }
 
-async fn one_connection(test: &TestDb) -> DatabaseConnection {
-    test.connect_again(|options| {
-        options.max_connections(1);
-    })
-    .await
-}
-
 fn config() -> RelayConfig {
     let backoff = Backoff {
         min: Duration::from_millis(5),
@@ -87,7 +80,7 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     )
     .await
     .unwrap();
-    let pool = one_connection(&test).await;
+    let pool = test.one_connection().await;
     let (speak, speaks) = watch::channel(false);
     let waiting = Arc::new(AtomicUsize::new(0));
     let silent = Silent {
@@ -136,7 +129,7 @@ async fn relay_continues_after_its_sessions_are_killed(test: TestDb) {
         }),
         _ => return not_applicable("this database has no sessions"),
     };
-    let pool = one_connection(&test).await;
+    let pool = test.one_connection().await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(1));
     let relay = Relay::new(store, broker.publisher()).with_config(config().window(8));
@@ -210,7 +203,7 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
     // Other SQLite connections would not see the renamed column at once.
     let pool = match test.backend {
         Backend::SqliteMemory => test.db.clone(),
-        _ => one_connection(&test).await,
+        _ => test.one_connection().await,
     };
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     for (change, undo) in changes {
@@ -252,7 +245,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
 
 /// During an outage, a starting relay must wait.
 async fn temporarily_unreadable_table_is_not_missing(test: TestDb) {
-    let pool = one_connection(&test).await;
+    let pool = test.one_connection().await;
     let messages = test.messages();
     let (impatient, lock) = match test.sql_backend() {
         DbBackend::Postgres => (
@@ -266,7 +259,7 @@ async fn temporarily_unreadable_table_is_not_missing(test: TestDb) {
         _ => return not_applicable("readers of this database do not wait"),
     };
     pool.execute_unprepared(impatient).await.unwrap();
-    let other = one_connection(&test).await;
+    let other = test.one_connection().await;
     let tx = sea_orm::TransactionTrait::begin(&other).await.unwrap();
     tx.execute_unprepared(&lock).await.unwrap();
     let store = SqlStore::new(pool).with_names(&test.names).unwrap();

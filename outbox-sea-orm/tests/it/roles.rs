@@ -179,11 +179,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
     match test.sql_backend() {
         DbBackend::Postgres => session_of(test, "SET default_transaction_read_only = on".to_owned()).await,
         DbBackend::MySql => {
-            let pool = test
-                .connect_again(|options| {
-                    options.max_connections(1);
-                })
-                .await;
+            let pool = test.one_connection().await;
             pool.execute_unprepared("SET SESSION TRANSACTION READ ONLY")
                 .await
                 .unwrap();
@@ -224,11 +220,7 @@ async fn a_connection_to_a_former_primary_is_replaced() {
         let Some(test) = TestDb::open(backend, "former_primary").await else {
             continue;
         };
-        let pool = test
-            .connect_again(|options| {
-                options.max_connections(1);
-            })
-            .await;
+        let pool = test.one_connection().await;
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
         store.backlog().await.unwrap();
         let demote = match backend {

@@ -8,7 +8,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::support::{TestDb, int};
+use crate::support::TestDb;
 
 pub mod order {
     use sea_orm::entity::prelude::*;
@@ -170,25 +170,15 @@ impl Shop {
     }
 
     pub async fn orders(&self) -> i64 {
-        int(
-            &self.test.db,
-            &format!(
-                "SELECT COUNT(*) FROM save_orders WHERE marker = '{}'",
-                self.marker
-            ),
-        )
-        .await
+        let marker = &self.marker;
+        let count = format!("SELECT COUNT(*) FROM save_orders WHERE marker = '{marker}'");
+        self.test.int(&count).await
     }
 
     pub async fn customers(&self) -> i64 {
-        int(
-            &self.test.db,
-            &format!(
-                "SELECT COUNT(*) FROM save_customers WHERE marker = '{}'",
-                self.marker
-            ),
-        )
-        .await
+        let marker = &self.marker;
+        let count = format!("SELECT COUNT(*) FROM save_customers WHERE marker = '{marker}'");
+        self.test.int(&count).await
     }
 
     pub async fn recorded(&self) -> Vec<(String, Option<u64>)> {

@@ -188,11 +188,7 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
         },
     );
 
-    let pool = test
-        .connect_again(|options| {
-            options.max_connections(1);
-        })
-        .await;
+    let pool = test.one_connection().await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     let mut written = 0;
     for polls in 0..5 {

@@ -117,6 +117,13 @@ impl TestDb {
         connect(&self.url, self.backend, options).await
     }
 
+    pub async fn one_connection(&self) -> DatabaseConnection {
+        let one = |options: &mut ConnectOptions| {
+            options.max_connections(1);
+        };
+        self.connect_again(one).await
+    }
+
     pub async fn connect_through(
         &self,
         url: &str,
