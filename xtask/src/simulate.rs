@@ -11,8 +11,8 @@ use crate::{process, program};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// --seeds N (default 10000), --from SEED, --wrong MISTAKE (an unknown name lists them), --trace,
-    /// --threads N.
+    /// --seeds N (default 10000), --from SEED, --wrong MISTAKE (an unknown name lists them),
+    /// --trace, --threads N.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     arguments: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! Deliberately wrong implementations, which test the suites.
 //!
 //! Each wraps the in-memory implementation, changes one thing as a real system might, and makes one
-//! function of the suites fail. The wrong logs are in [`outbox_testing::wrong`], for the simulation.
+//! function of the suites fail. The wrong logs are in [`outbox_testing::wrong`].
 
 mod dedup_store;
 mod publisher;

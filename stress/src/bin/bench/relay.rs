@@ -1,5 +1,5 @@
-//! The relay under test, and the groups of its figures. Settings are the defaults, except that a relay
-//! may delete published rows.
+//! The relay under test, and the groups of its figures. Settings are the defaults, except that a
+//! relay may delete published rows.
 
 use std::time::Instant;
 

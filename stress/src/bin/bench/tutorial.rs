@@ -1,7 +1,7 @@
 //! A hand-written outbox loop, the second baseline of the relay.
 //!
-//! It publishes a batch in an open transaction and then awaits the acknowledgements, without headers,
-//! leases or retries. Two such loops lose the order.
+//! In an open transaction, the loop publishes a batch and then awaits the acknowledgements, without
+//! headers, leases or retries. Two such loops lose the order.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;
