@@ -121,7 +121,7 @@ pub(crate) async fn measure(
             let log = log_of(&outbox).await?;
             log.init().await?;
             let store = SqlStore::new(outbox.pool(CONNECTIONS).await?);
-            let relay = LogRelay::new(store, log.clone(), stream.publisher().await?);
+            let relay = LogRelay::new(store, log_of(&outbox).await?, stream.publisher().await?);
             let done = beside(work, async move |shutdown| relay.run(shutdown).await).await?;
             log.drop().await?;
             done
