@@ -281,7 +281,7 @@ async fn second_log_of_the_same_tables_is_refused(place: &Place) {
         second.init().await.unwrap_err(),
     ] {
         assert!(matches!(&error, LogError::Setup { .. }), "{error:?}");
-        let expected = format!("has a log already, which is called {};", place.name);
+        let expected = format!("already has a log named {};", place.name);
         assert!(error.to_string().contains(&expected), "{error}");
     }
     assert!(!second.status().await.unwrap().exists, "no slot was created");
