@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_is_handed_no_more_is_full() {
+    fn consumer_at_ack_limit_is_full() {
         let mut full = row(2, 3);
         let what = "2 messages are not delivered: it has 3 messages unacknowledged and may have 3 (`max_ack_pending`), and is handed no more until some are acknowledged";
         assert_eq!(full.troubles()[0].1.what, what);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_does_not_show_that_no_process_asks() {
+    fn single_observation_is_not_idle() {
         let silent = ConsumerRow {
             is_receiving: Some(false),
             ..row(1, 0)
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn old_messages_without_acknowledgements_are_a_hang() {
+    fn old_unacknowledged_messages_mean_a_hang() {
         let hanging = ConsumerRow {
             oldest: Some(MINUTE * 5),
             ..row(0, 2)
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn open_dead_letters_and_an_absent_consumer_are_degraded() {
+    fn open_letters_and_missing_consumer_are_degraded() {
         let mut dead = ConsumerRow {
             dead_letters_open: Some(DEAD_LETTERS_COUNT_MAX),
             ..row(0, 0)

@@ -98,7 +98,7 @@ mod tests {
     const UNCAPTURED: &str = "uncaptured: no stream captures subject `orders.special` of message 1";
 
     #[test]
-    fn an_uncaptured_subject_is_stuck_and_any_other_lasting_failure_is_degraded() {
+    fn uncaptured_subject_is_stuck_other_failures_degraded() {
         assert_eq!(worst(&[]), None);
         let may_pass = [row(1, 7, UNCAPTURED), row(2, 0, "")];
         assert_eq!(worst(&may_pass), None);

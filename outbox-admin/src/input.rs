@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_an_age_a_date_or_a_time_with_an_offset() {
+    fn time_input_is_an_age_date_or_timestamp() {
         let midnight = super::time("2026-11-20").unwrap();
         assert_eq!(super::time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
         let before = OffsetDateTime::now_utc();

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_preview_names_the_other_pause_that_goes_on() {
+    async fn preview_reports_the_remaining_pause() {
         let store = MemoryStore::new();
         let nothing = preview_unpause(&store, Some("order")).await.expect("preview");
         assert!(!nothing.is_possible, "{nothing:?}");

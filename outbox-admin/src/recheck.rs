@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_error_says_is_gone_only_if_it_can_be_known() {
+    fn cause_is_gone_only_with_proof() {
         let check = |error: Option<&str>, is_fit, holds, obstacle| {
             let now = recorded(error, is_fit);
             assert_eq!((now.holds, now.obstacle), (holds, obstacle), "{error:?}");

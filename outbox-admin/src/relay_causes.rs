@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_relay_with_a_failure_does_its_work() {
+    fn working_relay_with_a_failure_is_not_ailing() {
         for fitness in [Fitness::Fit, Fitness::Unproven] {
             let relays = [
                 relay("a", fitness, Some("timed out"), "shop"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_that_publish_apart_are_named_with_both_destinations() {
+    fn disagreeing_relays_have_both_destinations() {
         let (first, second) = (
             relay("a", Fitness::Fit, None, "shop"),
             relay("b", Fitness::Fit, None, "outbox"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_relay_is_named_unless_it_stopped_in_order() {
+    fn crashed_last_relay_is_reported() {
         assert_eq!(none_alive(&[]), "no relay is alive");
         let LiveRelay {
             owner,

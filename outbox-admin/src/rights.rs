@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_whatever_a_viewer_may() {
+    fn operator_has_all_viewer_rights() {
         let of_operator = grants(&[Role::Operator], |_| true);
         for (object, privileges) in grants(&[Role::Viewer], |_| true) {
             let (_, more) = of_operator

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stream_is_stuck_only_if_it_refuses_what_waits() {
+    fn full_stream_is_stuck_only_if_it_rejects() {
         let check = |stream: StreamFacts, pending, state, words: &str, next: &str| {
             let reason = reason(&stream, pending).expect("it is full");
             assert_eq!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_full_stream_is_the_first_reason_of_those_that_are_as_bad() {
+    async fn full_stream_precedes_equally_severe_reasons() {
         let mut seen = status(&MemoryStore::new(), &BrokerCheck::NotAsked)
             .await
             .expect("status");

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_take_apart_is_quoted() {
+    fn shell_metacharacters_are_quoted() {
         assert_eq!(quoted("order/4711"), "order/4711");
         assert_eq!(quoted("order/4711; rm -r ~"), "'order/4711; rm -r ~'");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_the_options_that_it_takes() {
+    fn command_gets_only_accepted_options() {
         let given = [
             ("--config", "my shop.toml".to_owned()),
             ("--outbox", "shop".to_owned()),

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_one_copy_in_a_cluster_and_an_old_server_are_findings() {
+    fn single_replica_and_old_server_are_findings() {
         assert_eq!(checks(&sound(), Some(7 * DAY)), []);
         let one = StreamFacts {
             replicas: 1,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stream_is_named_with_what_it_does_about_the_next_message() {
+    fn full_stream_finding_has_the_discard_policy() {
         let of_messages = StreamFacts {
             max_messages: Some(1_000),
             ..sound()
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_is_in_danger_before_the_stream_deletes_what_it_has_not_read() {
+    fn consumer_near_stream_expiry_is_a_finding() {
         let consumer = |oldest| {
             let mut row = crate::consumers::dead("billing", 0);
             (row.undelivered, row.oldest) = (Some(1), Some(oldest));

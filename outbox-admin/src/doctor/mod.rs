@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_that_was_not_made_is_not_checked() {
+    fn skipped_check_is_listed_as_not_checked() {
         let mut found = Examination::default();
         assert_eq!(found.not_checked(), Check::ALL);
         found.made(Check::ALL.into_iter().filter(|check| *check != Check::Stream));

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_clocks_within_the_time_of_an_answer_is_none() {
+    fn clock_offset_within_latency_is_no_finding() {
         let facts = |ahead| DatabaseFacts {
             clock_ahead: ahead,
             clock_error: 3.0,

@@ -43,7 +43,7 @@ fn check(earlier: &Seen, now: &Seen, expected: &[(Outlook, Option<u64>, &str)]) 
 }
 
 #[test]
-fn a_backlog_that_shrinks_ends_and_one_that_does_not_never_does() {
+fn only_a_shrinking_backlog_ends() {
     let ends = "500 messages are to be published, 10.0 fewer each second; all of them in 50 s";
     check(&backlog(600), &backlog(500), &[(Outlook::Ends, Some(50), ends)]);
     let grows = "1 message is to be published, 0.1 more each second";
@@ -55,7 +55,7 @@ fn a_backlog_that_shrinks_ends_and_one_that_does_not_never_does() {
 }
 
 #[test]
-fn a_backlog_beyond_the_count_has_a_rate_and_an_end() {
+fn estimated_backlog_has_a_rate_and_an_end() {
     let about = |estimate| Seen {
         pending: Some((estimate, false)),
         ..Seen::default()
@@ -98,7 +98,7 @@ fn a_consumer_catches_up_or_never_does() {
 }
 
 #[test]
-fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
+fn unread_expiry_precedes_good_prospects() {
     let mut now = consumer(100, 101);
     now.max_age = Some(Duration::from_secs(3600));
     now.consumers[0].oldest = Some(Duration::from_secs(3000));
@@ -115,7 +115,7 @@ fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
 }
 
 #[test]
-fn one_look_or_an_unknown_consumer_tells_nothing() {
+fn single_observation_gives_no_forecast() {
     assert!(
         forecast(&backlog(1), &backlog(1), Duration::ZERO)
             .prospects

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_ids_and_quoted_parts_do_not_tell_errors_apart() {
+    fn numbers_ids_and_quotes_do_not_split_groups() {
         let check = |error: &str, expected: &str| assert_eq!(without_particulars(error), expected);
         check(
             "card service answered 503: timeout after 30ms",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_read_as_it_is_printed() {
+    fn fingerprint_parses_its_printed_form() {
         let fingerprint = LetterGroup::fingerprint_of(&letter("billing", "no card 17", 5));
         assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
         for text in [
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_are_grouped_by_consumer_and_error_the_largest_group_first() {
+    fn letter_groups_are_sorted_by_size() {
         let letters = [
             letter("billing", "no card 17", 5),
             letter("search", "no answer", 1),

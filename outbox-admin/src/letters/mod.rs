@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_the_application_is_masked_also_if_its_name_begins_like_one_of_ours() {
+    fn application_headers_are_masked_despite_similar_names() {
         let shown = |name: &str| masked_header(&(name.to_owned(), "secret".to_owned())).1;
         for name in ["traceparent", "Content-Type", "ce-id"] {
             assert_eq!(shown(name), "secret", "{name}");

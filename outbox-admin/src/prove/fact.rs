@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_come_in_the_order_of_events() {
+    fn facts_are_sorted_by_event() {
         let row = Fact::new(Kind::Row, 9, 10);
         let place = Fact::new(Kind::Place, 9, 10);
         let outcome = Fact::new(Kind::Outcome, 9, u128::MAX);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn type_and_id_do_not_run_together() {
+    fn type_and_id_are_hashed_separately() {
         assert_ne!(hash(&Aggregate::new("a", "bc")), hash(&Aggregate::new("ab", "c")));
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     const ALL: PartitionCounts = PartitionCounts { owned: 64, all: 64 };
 
     #[test]
-    fn without_a_relay_an_outbox_is_stuck_once_something_is_to_be_published() {
+    fn pending_messages_without_relay_are_stuck() {
         let none = PartitionCounts { owned: 0, all: 64 };
         check(
             &of_relays(&backlog(0), &facts(&[], none)),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_that_all_ail_are_stuck_and_some_are_degraded() {
+    fn all_ailing_relays_are_stuck_some_are_degraded() {
         use Fitness::{Ailing, Fit, Unproven};
         check(&of_relays(&backlog(1), &facts(&[Fit, Unproven], ALL)), &[]);
         let some = facts(&[Fit, Ailing], ALL);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_without_an_owner_and_old_messages_are_degraded() {
+    fn unowned_partitions_and_old_messages_are_degraded() {
         let fit = |partitions| facts(&[Fitness::Fit], partitions);
         let some = PartitionCounts { owned: 60, all: 64 };
         check(

@@ -30,7 +30,7 @@ pub(super) fn check(reasons: &[Reason], expected: &[(State, &str)]) {
 }
 
 #[test]
-fn dead_letters_are_named_once_whether_they_halt_or_not() {
+fn dead_letters_have_one_reason() {
     let mut dead = backlog(0);
     dead.dead_letters = 1;
     check(
@@ -48,7 +48,7 @@ fn dead_letters_are_named_once_whether_they_halt_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_worst_reason_comes_first_and_is_the_state() {
+async fn worst_reason_is_first_and_sets_the_state() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
@@ -68,7 +68,7 @@ async fn the_worst_reason_comes_first_and_is_the_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_is_degraded_and_the_next_command_ends_it() {
+async fn pause_is_degraded_with_resume_command() {
     use outbox_core::PauseRequest;
     use outbox_testing::Operator as _;
 
@@ -98,7 +98,7 @@ async fn a_pause_is_degraded_and_the_next_command_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_that_is_not_well_degrades_the_status() {
+async fn unhealthy_consumer_degrades_the_status() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store

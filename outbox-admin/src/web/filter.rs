@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_filter_selects_all_and_a_field_narrows_it() {
+    fn empty_filter_selects_all_messages() {
         assert_eq!(Filter::default().selection().unwrap(), Selection::all());
         let dead = filter(|filter| filter.status = "dead".to_owned());
         assert_eq!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_malformed_is_refused_and_never_left_out() {
+    fn malformed_filter_field_is_rejected() {
         for filter in [
             filter(|filter| filter.status = "lost".to_owned()),
             filter(|filter| filter.aggregate = "/1".to_owned()),

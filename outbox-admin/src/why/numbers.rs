@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_before_it_that_is_not_handled_is_a_gap() {
+    fn unhandled_earlier_sequence_is_a_gap() {
         let check = |numbers: Numbers, words: &str| {
             let found = gap(&stored(Some(5)), 7, "billing", numbers).unwrap();
             assert_eq!((found.cause, found.state), (Cause::ConsumerGap, State::Degraded));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_whose_turn_has_come_is_no_gap() {
+    fn next_sequence_is_no_gap() {
         let no_gap = |number: Option<u64>, numbers: Numbers| {
             assert_eq!(gap(&stored(number), 7, "billing", numbers), None, "{numbers:?}");
         };
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_the_consumer_has_come_to_is_done_or_was_passed() {
+    fn sequence_up_to_position_is_done_or_skipped() {
         let said = |number: Option<u64>| passed(&stored(number), "billing", at(5, None));
         for number in [4, 5] {
             assert!(said(Some(number)).is_some_and(|said| said.contains("is at #5")));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_a_row_has_overtaken_are_left() {
+    fn later_row_proves_a_strategy_change() {
         let event = |number| EventId::from(Uuid::from_u128(number));
         let row = |number, outcome| EffectRow {
             event_id: event(number),

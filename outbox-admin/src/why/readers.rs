@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_keeps_an_event_from_its_effect_is_named() {
+    fn blocking_consumer_is_reported() {
         let check = |change: fn(&mut Reader), outcome, cause| {
             assert_eq!(judged(change, outcome).0, Some((cause, Some(7))));
         };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_is_handed_no_more_is_full() {
+    fn consumer_at_ack_limit_is_full() {
         let full = |reader: &mut Reader| {
             reader.is_receiving = false;
             (reader.unacknowledged, reader.max_ack_pending) = (3, Some(3));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_a_consumer_that_was_handed_the_message_is_named() {
+    fn consumer_gap_of_a_delivered_message_is_reported() {
         let at = |last| {
             move |reader: &mut Reader| {
                 reader.delivered = 9;
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_event_that_came_before_is_said_and_no_cause() {
+    fn earlier_failed_event_is_described_not_a_cause() {
         let waits = "this one waits for that one";
         let said = said_behind(EffectOutcome::Failed, Some("no price"));
         assert!(
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_with_which_nothing_is_wrong_is_no_cause() {
+    fn healthy_consumer_is_no_cause() {
         let check = |change: fn(&mut Reader), outcome, words: &str| {
             let (found, said) = judged(change, outcome);
             assert_eq!(found, None);

@@ -9,7 +9,7 @@ use outbox_testing::MemoryStore;
 use crate::plant::{all, dead, noted, published, relay, settle};
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_says_what_became_of_its_messages() {
+async fn operation_has_the_state_of_its_messages() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let ids = ["a", "b", "c"].map(|id| noted(&store, id));
@@ -45,7 +45,7 @@ async fn an_operation_says_what_became_of_its_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_an_operation_is_previewed_and_done() {
+async fn interrupted_operation_is_previewed_and_continued() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     for id in ["a", "b", "c"] {

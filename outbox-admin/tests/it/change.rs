@@ -19,7 +19,7 @@ async fn applied(store: &MemoryStore, change: Change) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
+async fn preview_counts_ordered_messages_without_change() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let halting = noted(&store, "a");
@@ -51,7 +51,7 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
 
 /// A logged row does not record whether it was published; the position of the log does.
 #[tokio::test(start_paused = true)]
-async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
+async fn replay_preview_counts_all_logged_messages() {
     let store = MemoryStore::new();
     let _log = store.log();
     noted(&store, "a");
@@ -70,7 +70,7 @@ async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
 
 /// Logged rows are selected by a replay and need no relay.
 #[tokio::test(start_paused = true)]
-async fn a_preview_stops_counting_at_its_bound_and_says_so() {
+async fn preview_reports_its_count_limit() {
     const EACH: u32 = 1_000;
     let store = MemoryStore::new();
     let _log = store.log();
@@ -109,7 +109,7 @@ async fn a_change_does_what_its_preview_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_says_whether_there_is_something_to_end() {
+async fn resume_reports_whether_a_back_off_exists() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "b"));

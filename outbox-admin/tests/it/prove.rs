@@ -78,7 +78,7 @@ async fn a_healthy_span_balances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_stream_has_lost_is_named() {
+async fn messages_lost_by_the_stream_are_listed() {
     let (store, broker) = published().await;
     broker.lose_stream_sequences(&HashSet::from([3]), true);
     let lost = broker.log();
@@ -98,7 +98,7 @@ async fn what_the_stream_has_lost_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_left_the_stream_from_its_beginning_may_have_expired() {
+async fn messages_before_stream_start_may_have_expired() {
     let (store, broker) = published().await;
     broker.lose_stream_sequences(&HashSet::from([1]), true);
     let proof = of_stream(&store, &broker, &all()).await;
@@ -132,7 +132,7 @@ async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_not_as_its_row_says_is_a_ghost() {
+async fn message_different_from_its_row_is_a_ghost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     noted(&store, "a");
     noted(&store, "b");
@@ -147,7 +147,7 @@ async fn a_message_that_is_not_as_its_row_says_is_a_ghost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_behind_a_later_one_of_its_aggregate_is_an_inversion() {
+async fn event_after_a_later_sequence_is_an_inversion() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     for id in ["a", "a", "a", "b"] {
         noted(&store, id);
@@ -193,7 +193,7 @@ async fn a_number_without_a_row_is_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_behind_the_last_row_is_a_hole() {
+async fn sequence_after_the_last_row_is_a_hole() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     for id in ["a", "a", "a", "b"] {
         noted(&store, id);
@@ -219,7 +219,7 @@ async fn a_number_behind_the_last_row_is_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hole_among_too_many_rows_is_not_balanced_silently() {
+async fn unconfirmed_hole_is_never_balanced() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     noted(&store, "a");
     let events = (0..10_002).map(|_| Probe::noted("a", 1));
@@ -265,7 +265,7 @@ async fn copies_are_counted_and_are_no_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_published_cannot_be_told() {
+async fn unpublished_event_leaves_the_proof_open() {
     let (store, broker) = published().await;
     noted(&store, "d");
     let proof = of_stream(&store, &broker, &all()).await;
@@ -274,7 +274,7 @@ async fn what_is_not_published_cannot_be_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_without_rows_is_open_behind_its_floor() {
+async fn events_after_the_ack_floor_are_open() {
     let (store, broker) = published().await;
     let proof = books(&store, &broker, &all()).await;
     let billing = &proof.consumers[0];
@@ -289,7 +289,7 @@ async fn a_consumer_without_rows_is_open_behind_its_floor() {
 
 /// Messages recorded outside the span are ignored wherever they are stored.
 #[tokio::test(start_paused = true)]
-async fn the_start_of_a_span_is_part_of_it_and_its_end_is_not() {
+async fn span_includes_start_and_excludes_end() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let mut times: Vec<OffsetDateTime> = Vec::new();
     for _ in 0..3 {

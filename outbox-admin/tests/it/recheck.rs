@@ -45,7 +45,7 @@ async fn with_dead(ids: &[&str], error: &str) -> (MemoryStore, Vec<MessageId>) {
 const FULL: &str = "backpressure: stream `S` is full or throttles, message 1 waits";
 
 #[tokio::test(start_paused = true)]
-async fn what_still_holds_comes_first_and_each_message_is_counted_once() {
+async fn persistent_causes_are_first_and_counted_once() {
     let (store, letters) = with_dead(&["a", "b", "c"], FULL).await;
     let found = causes(&store, &letters, Ok(refuses(aggregate("b"))))
         .await
@@ -76,7 +76,7 @@ async fn what_still_holds_comes_first_and_each_message_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_only_wait_is_told() {
+async fn retry_preview_reports_waiting_causes() {
     let (store, letters) = with_dead(&["a"], FULL).await;
     let ask = async || {
         let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
@@ -109,7 +109,7 @@ async fn what_would_only_wait_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_over_only_if_its_relay_publishes() {
+async fn outage_ends_only_after_a_publish() {
     let silent = "unknown: message 1 was not confirmed by stream `S` within 5s";
     let (store, letters) = with_dead(&["a"], silent).await;
     let ask = async || {
@@ -126,7 +126,7 @@ async fn an_outage_is_over_only_if_its_relay_publishes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_published_has_no_cause_but_what_would_refuse_its_copy() {
+async fn published_messages_list_only_current_rejections() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let message = noted(&store, "a");
@@ -140,7 +140,7 @@ async fn what_was_published_has_no_cause_but_what_would_refuse_its_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocked_aggregate_is_asked_for_its_first_message() {
+async fn blocked_aggregate_is_explained_by_its_first_message() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let first = noted(&store, "a");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::plant::{LONG, noted, record, relay};
 
 #[tokio::test(start_paused = true)]
-async fn payloads_and_headers_are_masked_unless_they_are_known_to_be_harmless() {
+async fn payloads_and_unknown_headers_are_masked() {
     let store = MemoryStore::new();
     let message = NewMessage::from_event(&Probe::noted("a", 1).with_filler("secret")).expect("encoded");
     let message = message.with_header("customer", "Ada").expect("a header");
@@ -46,7 +46,7 @@ async fn payloads_and_headers_are_masked_unless_they_are_known_to_be_harmless() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_row_is_shown_with_its_damage() {
+async fn damaged_row_is_shown_with_its_error() {
     let store = MemoryStore::new();
     let id = noted(&store, "a");
     assert!(store.corrupt(id));
@@ -56,7 +56,7 @@ async fn a_damaged_row_is_shown_with_its_damage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relays_are_listed_with_the_number_of_their_partitions() {
+async fn relay_list_has_partition_counts() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Trying).await;
     let listed = relays(&store).await.expect("listed");
@@ -69,7 +69,7 @@ async fn relays_are_listed_with_the_number_of_their_partitions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
+async fn dead_relay_is_listed_until_its_partitions_move() {
     const SHORT: Duration = Duration::from_secs(15);
     let store = MemoryStore::new();
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
@@ -101,7 +101,7 @@ async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_relay_whose_partitions_were_taken_no_trace_is_left() {
+async fn dead_relay_disappears_after_takeover() {
     const SHORT: Duration = Duration::from_secs(15);
     let store = MemoryStore::new();
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());

@@ -90,7 +90,7 @@ fn check(explanation: &Explanation, expected: &[(Cause, State)], text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
+async fn aggregate_with_deleted_rows_has_recorded_count() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     for _ in 0..2 {
@@ -110,7 +110,7 @@ async fn why_of(store: &MemoryStore, kept: RowsKept) -> Explanation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_row_of_an_aggregate_is_named_and_not_called_published() {
+async fn deleted_row_is_not_reported_as_published() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     for _ in 0..3 {
@@ -166,7 +166,7 @@ async fn the_retention_of_a_relay_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hole_is_named_unless_too_many_rows_are_around_it() {
+async fn hole_is_reported_within_the_row_limit() {
     for (later, is_known) in [(Duration::ZERO, false), (Duration::from_secs(2 * 3600), true)] {
         let store = MemoryStore::new();
         for _ in 0..3 {
@@ -183,7 +183,7 @@ async fn a_hole_is_named_unless_too_many_rows_are_around_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_that_may_be_purged_are_not_named() {
+async fn possibly_purged_rows_are_no_holes() {
     let store = MemoryStore::new();
     for _ in 0..3 {
         noted(&store, "a");
@@ -226,7 +226,7 @@ async fn a_timeline_names_numbers_without_rows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_may_be_published_now_waits_for_its_relay() {
+async fn due_message_waits_for_its_relay() {
     let store = MemoryStore::new();
     let id = noted(&store, "a");
     relay(&store, Fitness::Fit).await;
@@ -256,7 +256,7 @@ fn delayed(store: &MemoryStore, event: &Probe) -> MessageId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_message_and_those_behind_it_wait_for_its_time() {
+async fn delayed_message_blocks_its_successors() {
     let store = MemoryStore::new();
     let first = delayed(&store, &Probe::noted("a", 1));
     let second = noted(&store, "a");
@@ -289,7 +289,7 @@ async fn a_delayed_message_and_those_behind_it_wait_for_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_failed_and_those_behind_it_wait_for_the_next_try() {
+async fn failed_message_and_its_successors_wait_for_retry() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
@@ -320,7 +320,7 @@ async fn a_message_that_failed_and_those_behind_it_wait_for_the_next_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
+async fn repeatable_broker_rejection_has_its_cause() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
@@ -359,7 +359,7 @@ async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_and_has_no_relay_has_two_findings() {
+async fn waiting_message_without_relay_has_two_findings() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let id = noted(&store, "a");
@@ -373,7 +373,7 @@ async fn what_waits_and_has_no_relay_has_two_findings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
+async fn halting_dead_letter_explains_blocked_messages() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
@@ -416,7 +416,7 @@ async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
 
 /// The row is the same whether or not the log relay has published it.
 #[tokio::test(start_paused = true)]
-async fn a_message_of_the_log_is_on_the_stream_or_the_log_relay_is_behind() {
+async fn logged_message_is_on_stream_or_relay_is_behind() {
     let store = MemoryStore::new();
     let _log = store.log();
     let id = noted(&store, "a");

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_names_the_command_that_makes_it() {
+    fn missing_table_error_has_the_migrate_command() {
         let said = |table: &str| {
             let answer = DatabaseAnswer::TableMissing(table.to_owned());
             advised(answer, DbBackend::Postgres, Role::Viewer)
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_column_means_tables_of_an_older_version() {
+    fn missing_column_means_older_tables() {
         let said = advised(DatabaseAnswer::ColumnMissing, DbBackend::MySql, Role::Viewer);
         let expected = "the tables are those of an older version; create them again (CHANGELOG.md)";
         assert_eq!(said, format!("refused; {expected}"));
     }
 
     #[test]
-    fn a_missing_right_is_named_with_the_command_that_prints_its_statement() {
+    fn missing_right_error_has_the_grants_command() {
         let of_viewer = "--role viewer --user relay --schema shop --prefix a_";
         for (object, backend, needed, command) in [
             (

@@ -140,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_answer_comes_within_no_time() {
+    fn zero_timeout_is_rejected() {
         assert_eq!(parse_timeout("1ms"), Ok(Duration::from_millis(1)));
         let error = parse_timeout("0s").unwrap_err();
         assert!(error.contains("at least `1ms`"), "{error}");
     }
 
     #[test]
-    fn two_looks_have_a_second_to_an_hour_between_them() {
+    fn forecast_interval_is_one_second_to_one_hour() {
         for (text, seconds) in [("1s", 1), ("5s", 5), ("60m", 3600), ("1h", 3600)] {
             assert_eq!(parse_between_looks(text), Ok(Duration::from_secs(seconds)));
         }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_connection_makes_room() {
+    async fn new_connection_closes_the_oldest() {
         let server = server(2, Duration::from_secs(600)).await;
         let mut first = server.send(GET).await;
         answered(&mut first, "well").await;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unfinished_requests_end_with_the_patience() {
+    async fn unfinished_requests_time_out() {
         let server = server(8, Duration::from_millis(50)).await;
         for unfinished in ["", "GET / HTTP/1.1\r\nhost: a\r\n"] {
             assert_eq!(received(server.send(unfinished.as_bytes()).await).await, "");

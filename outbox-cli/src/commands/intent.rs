@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_named_counts_before_who_is_found() {
+    fn named_actor_takes_precedence() {
         let of = |actor: &str| {
             let reason = Some("INC-1".to_owned());
             let actor = Some(actor.to_owned());

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_user_password_or_option_of_an_address_is_said() {
+    fn server_names_omit_user_password_and_options() {
         let said = |address| without_login(address);
         assert_eq!(
             said("postgres://ada:s%40cret@pg-1:5433/shop?password=s"),

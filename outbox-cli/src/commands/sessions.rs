@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_session_can_write() {
+    async fn dashboard_sessions_are_read_only() {
         for variable in ["OUTBOX_TEST_POSTGRES_URL", "OUTBOX_TEST_MARIADB_URL"] {
             if let Some(url) = backend_url(variable) {
                 check(&url, "CREATE SCHEMA never_made_by_a_session").await;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_opened_by_the_first_question() {
+    async fn first_query_opens_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("outbox.db");
         let url = format!("sqlite://{}?mode=rwc", file.display());

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_holds_no_character_that_a_terminal_obeys_and_is_read_as_it_was() {
+    fn json_escapes_terminal_characters_without_loss() {
         let text = "a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}b\u{e9}";
         let json = pretty(&[text]).unwrap();
         assert!(

@@ -40,7 +40,7 @@ fn the_printed_file_holds_the_defaults() {
 
 /// Commented-out keys of the printed file must exist too.
 #[test]
-fn the_settings_that_are_commented_out_in_the_printed_file_exist() {
+fn commented_settings_of_printed_file_exist() {
     let is_setting = |line: &str| {
         let key = line.split(" = ").next().unwrap_or_default();
         line.contains(" = ") && !key.contains(' ')
@@ -60,7 +60,7 @@ fn the_settings_that_are_commented_out_in_the_printed_file_exist() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_its_line_and_the_known_ones() {
+fn unknown_key_error_has_line_and_valid_keys() {
     let error = refused("[http]\nadress = \"127.0.0.1:1\"\n");
     assert!(
         error.starts_with("outbox.toml, line 2: unknown field `adress`, expected `address`"),
@@ -109,7 +109,7 @@ fn a_missing_address_names_the_variables_to_set() {
 }
 
 #[test]
-fn two_outboxes_with_one_name_or_the_same_tables_are_refused() {
+fn duplicate_outbox_name_or_tables_are_rejected() {
     let error = refused("[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"a\"\nprefix = \"b_\"");
     assert!(error.starts_with("two outboxes are called `a`"), "{error}");
     let error = refused("[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"b\"");
@@ -125,7 +125,7 @@ fn two_outboxes_with_one_name_or_the_same_tables_are_refused() {
 }
 
 #[test]
-fn values_without_sense_are_refused() {
+fn nonsensical_values_are_rejected() {
     for (text, expected) in [
         (
             "[[outbox]]\n[outbox.relay]\nlease_ttl = \"15\"",
@@ -165,7 +165,7 @@ fn the_environment_wins_over_the_file() {
 
 /// Otherwise messages of one database would go to another outbox's stream.
 #[test]
-fn a_variable_for_all_does_not_replace_the_address_of_one_among_several() {
+fn general_variable_never_overrides_an_outbox_address() {
     let text = "[[outbox]]\nname = \"a\"\ndatabase_url = \"sqlite://file\"\n[[outbox]]\nname = \"b\"";
     let error = refused(text);
     assert!(
@@ -202,7 +202,7 @@ fn a_log_of_another_database_is_refused() {
 }
 
 #[test]
-fn the_log_is_read_at_the_address_of_the_database_unless_it_has_its_own() {
+fn log_address_defaults_to_database_address() {
     let address = |text: &str, variables: &[(&str, &str)]| {
         let variables = [&SERVERS[..], variables].concat();
         let config = load(text, &variables).unwrap();

@@ -52,7 +52,7 @@ fn the_command_line_is_consistent() {
 }
 
 #[test]
-fn the_unit_starts_the_program_with_options_that_it_has() {
+fn unit_uses_existing_options() {
     let start = line_with(UNIT, "ExecStart=");
     let words: Vec<&str> = start.split_whitespace().collect();
     assert_eq!(words[0], "ExecStart=/usr/local/bin/outbox");
@@ -66,7 +66,7 @@ fn the_unit_starts_the_program_with_options_that_it_has() {
 }
 
 #[test]
-fn the_image_starts_the_program_with_options_that_it_has() {
+fn image_uses_existing_options() {
     assert_eq!(
         list(line_with(CONTAINERFILE, "ENTRYPOINT")),
         ["/usr/local/bin/outbox"]
@@ -86,7 +86,7 @@ fn the_image_starts_the_program_with_options_that_it_has() {
 }
 
 #[test]
-fn the_manifest_asks_the_paths_and_the_port_that_are_answered() {
+fn manifest_probes_existing_paths_and_port() {
     parse(list(line_with(MANIFEST, "args:")).iter().map(String::as_str));
     let port = port();
     let ports: Vec<&str> = MANIFEST

@@ -21,7 +21,7 @@ fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn their_files_are_configurations() {
+fn configuration_examples_of_the_guide_load() {
     let servers = [
         ("DATABASE_URL", "postgres://db/shop"),
         ("NATS_URL", "nats://nats"),
@@ -37,7 +37,7 @@ fn their_files_are_configurations() {
 }
 
 #[test]
-fn their_commands_exist() {
+fn commands_of_the_guide_exist() {
     for (page, expected) in [
         (RELAY, 5),
         (COMMANDS, 8),
@@ -61,7 +61,7 @@ fn their_commands_exist() {
 }
 
 #[test]
-fn each_question_at_night_has_commands_that_exist() {
+fn night_page_uses_existing_commands() {
     for question in NIGHT.split("\n## ").skip(1) {
         let commands: Vec<&str> = question
             .lines()
@@ -75,13 +75,13 @@ fn each_question_at_night_has_commands_that_exist() {
 }
 
 #[test]
-fn the_default_address_is_that_of_the_program() {
+fn guide_has_the_default_address() {
     let address = File::default().http.address;
     assert!(RELAY.contains(&format!("by default {address}")));
 }
 
 #[test]
-fn each_cause_each_check_and_each_exit_code_has_a_line() {
+fn guide_lists_all_causes_checks_and_exit_codes() {
     for cause in Cause::ALL {
         assert!(COMMANDS.contains(&format!("| `{}` | ", cause)), "{cause:?}");
     }

@@ -444,7 +444,7 @@ async fn hostile_rows_of_sqlite_are_published_or_dead() {
 
 /// Failures print the seed.
 #[tokio::test]
-async fn hostile_rows_of_a_fresh_seed_are_published_or_dead() {
+async fn hostile_rows_of_a_random_seed_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, fastrand::u64(..)).await;
 }
 
@@ -454,7 +454,7 @@ async fn hostile_rows_of_the_log_are_published_or_dead() {
 }
 
 /// A row of 300 MB once ended every relay with 512 MiB before it sent anything.
-async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
+async fn huge_row_becomes_dead_other_rows_are_published(reads_log: bool) {
     let kind = if reads_log { Kind::Logical } else { Kind::Postgres };
     let Some(place) = Place::open(kind).await else {
         return;
@@ -512,17 +512,17 @@ async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
 }
 
 #[tokio::test]
-async fn a_huge_row_is_dead_within_the_memory_of_a_container() {
-    a_huge_row_is_dead_and_others_flow(false).await;
+async fn huge_row_becomes_dead_in_bounded_memory() {
+    huge_row_becomes_dead_other_rows_are_published(false).await;
 }
 
 #[tokio::test]
-async fn a_huge_row_of_the_log_is_dead_within_the_memory_of_a_container() {
-    a_huge_row_is_dead_and_others_flow(true).await;
+async fn huge_logged_row_becomes_dead_in_bounded_memory() {
+    huge_row_becomes_dead_other_rows_are_published(true).await;
 }
 
 #[tokio::test]
-async fn the_relay_of_the_program_listens_to_hints() {
+async fn program_relay_uses_hints() {
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };

@@ -90,7 +90,7 @@ fn set_up(ask: &impl Fn(&str) -> Answer) {
 
 /// From polling to the log and back, without an interruption of publishing.
 #[tokio::test]
-async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
+async fn log_is_created_read_by_two_programs_and_removed() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
@@ -160,7 +160,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
 }
 
 #[tokio::test]
-async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
+async fn missing_log_parts_have_next_steps() {
     for (kind, code, step) in [
         (
             Kind::Postgres,
@@ -183,7 +183,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_before_anything_is_made() {
+async fn log_init_checks_rights_and_name_before_changes() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
@@ -215,7 +215,7 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
 
 /// The log relay works with the printed rights, and a viewer sees its state.
 #[tokio::test]
-async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
+async fn printed_log_relay_rights_are_minimal() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
@@ -277,7 +277,7 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_off_cannot_be_or_has_another_name_is_found() {
+async fn disabled_unsupported_or_renamed_log_is_a_finding() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
@@ -309,7 +309,7 @@ async fn a_log_that_is_off_cannot_be_or_has_another_name_is_found() {
 
 /// Previously reported as well or degraded, because the table had nothing pending.
 #[tokio::test]
-async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stuck() {
+async fn logged_messages_without_log_relay_are_stuck() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };
@@ -362,7 +362,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
 
 /// Logged messages are never published without a log. `status` must report them with the repair.
 #[tokio::test]
-async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pending() {
+async fn logged_messages_without_log_become_pending() {
     for gone in [
         "DROP TABLE outbox_log",
         "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
@@ -396,7 +396,7 @@ async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pendi
 
 /// Otherwise the relay would wait forever without an error.
 #[tokio::test]
-async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {
+async fn relay_without_log_setup_fails_with_next_step() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };

@@ -8,7 +8,7 @@ use crate::operate::serve::Served;
 use crate::place::{Kind, Place};
 
 #[tokio::test]
-async fn the_dashboard_shows_a_log_that_is_read_and_that_its_relay_has_stopped() {
+async fn dashboard_shows_running_and_stopped_log_relay() {
     let Some(place) = Place::open(Kind::Logical).await else {
         return;
     };

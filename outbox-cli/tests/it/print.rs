@@ -6,7 +6,7 @@ use crate::operate::answer::run;
 
 /// As in `outbox print alerts | head -1`.
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_output_pipe_is_no_failure() {
     for what in ["alerts", "config"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -21,7 +21,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn alerts_and_board_are_those_that_are_tested() {
+fn printed_alerts_and_board_are_the_tested_files() {
     let alerts = include_str!("../../monitoring/alerts.yml");
     let board = include_str!("../../monitoring/grafana.json");
     assert_eq!(run("print alerts", &[]).expect(0).out, alerts);

@@ -15,7 +15,7 @@ use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program, on_each_database};
 
-async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
+async fn relay_publishes_and_releases_leases_on_signal(kind: Kind) {
     let Some(place) = Place::open(kind).await else {
         return;
     };
@@ -94,7 +94,7 @@ async fn relay_with_another_stream_is_refused() {
 /// A copied configuration with another server and the same stream name. A recreated stream on
 /// the same server is accepted.
 #[tokio::test]
-async fn relay_with_the_same_stream_of_another_server_is_refused() {
+async fn stream_of_another_server_is_rejected() {
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
@@ -140,7 +140,7 @@ async fn relay_with_the_same_stream_of_another_server_is_refused() {
 }
 
 /// The relay names the refused login; commands report its missing announcement.
-async fn lost_login_is_named(kind: Kind, refusal: &str) {
+async fn lost_login_is_reported(kind: Kind, refusal: &str) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -184,12 +184,12 @@ async fn lost_login_is_named(kind: Kind, refusal: &str) {
 
 #[tokio::test]
 async fn lost_login_of_postgres_is_named() {
-    lost_login_is_named(Kind::Postgres, "not permitted to log in").await;
+    lost_login_is_reported(Kind::Postgres, "not permitted to log in").await;
 }
 
 #[tokio::test]
 async fn lost_login_of_mariadb_is_named() {
-    lost_login_is_named(Kind::MariaDb, "Access denied").await;
+    lost_login_is_reported(Kind::MariaDb, "Access denied").await;
 }
 
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn broker_outage_is_the_first_reason() {
 }
 
 #[tokio::test]
-async fn a_refused_login_ends_it_with_the_next_step_and_without_the_password() {
+async fn rejected_login_error_has_next_step_without_password() {
     for variable in ["OUTBOX_TEST_POSTGRES_URL", "OUTBOX_TEST_MARIADB_URL"] {
         let Some(url) = backend_url(variable) else {
             continue;
@@ -249,7 +249,7 @@ async fn a_refused_login_ends_it_with_the_next_step_and_without_the_password() {
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_ends_it_with_2() {
+async fn wrong_configuration_exits_2() {
     let servers = [
         ("DATABASE_URL", "sqlite::memory:"),
         ("NATS_URL", "nats://127.0.0.1:1"),
@@ -288,7 +288,7 @@ async fn a_wrong_configuration_ends_it_with_2() {
 
 /// Until its servers answer, the relay is alive and names the server.
 #[tokio::test]
-async fn it_is_alive_and_not_ready_while_it_waits_for_a_server() {
+async fn relay_waiting_for_server_is_alive_not_ready() {
     let servers = [
         ("DATABASE_URL", "sqlite::memory:"),
         ("NATS_URL", "nats://127.0.0.1:1"),
@@ -309,7 +309,7 @@ async fn it_is_alive_and_not_ready_while_it_waits_for_a_server() {
 }
 
 #[tokio::test]
-async fn a_log_for_machines_has_an_object_per_line_with_the_name_of_the_outbox() {
+async fn json_log_line_is_an_object_with_outbox_name() {
     let servers = [
         ("DATABASE_URL", "sqlite::memory:"),
         ("NATS_URL", "nats://127.0.0.1:1"),
@@ -331,7 +331,7 @@ async fn a_log_for_machines_has_an_object_per_line_with_the_name_of_the_outbox()
 
 /// The second outbox may not create its stream, which also ends the first.
 #[tokio::test]
-async fn an_outbox_that_cannot_start_ends_the_others_with_its_error() {
+async fn failed_outbox_start_stops_other_outboxes() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
         return;
     };
@@ -350,7 +350,7 @@ async fn an_outbox_that_cannot_start_ends_the_others_with_its_error() {
 }
 
 #[tokio::test]
-async fn missing_tables_end_it_with_the_setting_that_makes_them() {
+async fn missing_tables_error_has_the_migrate_setting() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
         return;
     };
@@ -406,4 +406,4 @@ fn print_config_prints_the_default_file() {
     );
 }
 
-on_each_database!(rows_reach_the_stream_and_a_signal_hands_over);
+on_each_database!(relay_publishes_and_releases_leases_on_signal);

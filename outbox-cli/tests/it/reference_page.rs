@@ -26,7 +26,7 @@ pub(crate) fn compare(name: &str, text: &str) {
 }
 
 #[test]
-fn rights_are_those_that_the_program_prints() {
+fn rights_page_matches_the_program() {
     let mut page = "# Rights in the database
 
 Generated from the table that `outbox print grants` uses. `operator` includes `viewer`, and
@@ -61,7 +61,7 @@ fn metrics(page: &mut String, heading: &str, metrics: &[Metric]) {
 }
 
 #[test]
-fn metrics_are_those_of_the_code() {
+fn metrics_page_matches_the_code() {
     let mut page = "# Metrics
 
 Generated from the constants `METRICS` of the crates. Names ending in `_seconds` are in seconds, names ending in `_bytes`
@@ -123,7 +123,7 @@ fn row(argument: &Arg) -> String {
 const ARGUMENTS: &str = "| argument | meaning |\n|---|---|\n";
 
 #[test]
-fn commands_are_those_of_the_parser() {
+fn commands_page_matches_the_parser() {
     let mut program = Program::command();
     program.build();
     let mut commands = Vec::new();

@@ -65,7 +65,7 @@ async fn a_relay_logs_no_secret_at_level_trace() {
 
 /// async-nats logs the addresses of unreachable servers.
 #[tokio::test]
-async fn a_relay_that_waits_or_is_refused_logs_no_secret() {
+async fn waiting_or_rejected_relay_logs_no_secret() {
     let token = format!("nats://{OF_NATS}@127.0.0.1:1,nats://relay:{OF_NATS}@127.0.0.1:2");
     let variables = [
         ("DATABASE_URL", "sqlite::memory:"),

@@ -78,7 +78,7 @@ fn known_keys(table: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_printed_file_has_each_key_that_is_known() {
+fn printed_file_has_every_key() {
     let settings = settings();
     let tables: BTreeSet<&str> = settings.iter().map(|setting| setting.table).collect();
     for table in tables {
@@ -95,7 +95,7 @@ fn the_printed_file_has_each_key_that_is_known() {
 }
 
 #[test]
-fn the_reference_has_the_settings_of_the_printed_file() {
+fn settings_page_matches_the_printed_file() {
     let mut page = HEAD.to_owned();
     let mut last = None;
     for setting in settings() {

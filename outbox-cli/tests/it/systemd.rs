@@ -51,7 +51,7 @@ fn systemd_finds_nothing_wrong_in_the_unit() {
 }
 
 #[test]
-fn the_unit_is_hardly_exposed() {
+fn systemd_exposure_of_the_unit_is_low() {
     let Some(program) = backend_url("OUTBOX_TEST_SYSTEMD_ANALYZE_BIN") else {
         return;
     };
@@ -122,7 +122,7 @@ fn calls(table: &str) -> Vec<&str> {
 /// A denied call fails only inside the service, so other tests cannot detect it. strace records
 /// all calls of a relay from start to end.
 #[tokio::test]
-async fn the_unit_lets_through_each_system_call_of_the_relay() {
+async fn unit_permits_all_system_calls_of_the_relay() {
     let (Some(analyze), Some(strace)) = (
         backend_url("OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
         backend_url("OUTBOX_TEST_STRACE_BIN"),
@@ -204,7 +204,7 @@ impl Systemd {
 }
 
 #[tokio::test]
-async fn a_stuck_relay_is_alive_for_systemd_and_not_ready() {
+async fn stuck_relay_is_alive_not_ready_for_systemd() {
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
@@ -250,7 +250,7 @@ async fn a_stuck_relay_is_alive_for_systemd_and_not_ready() {
 /// A waiting relay is alive, so systemd does not restart it, but not ready. The watchdog of
 /// another process is ignored.
 #[tokio::test]
-async fn systemd_is_not_told_that_a_relay_is_ready_which_waits_for_a_server() {
+async fn relay_waiting_for_server_is_not_ready_for_systemd() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let mut systemd = Systemd::at(&path);

@@ -183,7 +183,7 @@ impl Empty {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_commands_lead_from_empty_servers_to_a_relay_in_production() {
+async fn guide_commands_set_up_a_production_relay() {
     let Some(mut empty) = Empty::open().await else {
         return;
     };

@@ -107,7 +107,7 @@ mod tests {
     use crate::State;
 
     #[test]
-    fn a_sentence_begins_with_a_capital_whatever_its_first_letter_is() {
+    fn sentence_starts_with_a_capital() {
         assert_eq!(layout::capital("no relay is alive"), "No relay is alive");
         assert_eq!(layout::capital("élan"), "Élan");
         assert_eq!(layout::capital("3 of 4"), "3 of 4");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_words_that_the_style_sheet_knows() {
+    fn style_sheet_has_every_state() {
         let style = include_str!("../assets/style.css");
         for state in [State::Well, State::Degraded, State::Stuck] {
             assert!(style.contains(&format!(".{} {{ color:", state)), "{state:?}");

@@ -18,7 +18,7 @@ const PATHS: [&str; 7] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn without_an_access_every_page_is_refused() {
+async fn requests_without_access_are_rejected() {
     let router = Dashboard::new("orders", MemoryStore::new()).router();
     for path in PATHS {
         let refused = get(&router, path).await.expect(403);
@@ -27,7 +27,7 @@ async fn without_an_access_every_page_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_page_takes_anything() {
+async fn pages_accept_reads_only() {
     let router = pages(&MemoryStore::new());
     for method in ["POST", "PUT", "DELETE", "PATCH"] {
         for path in ["/", "/messages"] {
@@ -38,7 +38,7 @@ async fn no_page_takes_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_answer_forbids_a_browser_to_load_run_or_frame_anything_foreign() {
+async fn responses_forbid_foreign_content_and_framing() {
     let store = MemoryStore::new();
     let viewers = pages(&store);
     for path in PATHS {

@@ -30,7 +30,7 @@ fn counted(store: &MemoryStore) -> (Router, Arc<AtomicU32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_open_pages_look_at_the_stream_once() {
+async fn stream_reads_are_independent_of_open_pages() {
     let store = MemoryStore::new();
     let (router, looks) = counted(&store);
     let pages = (0..1_000).map(|_| get(&router, "/"));
@@ -47,7 +47,7 @@ async fn a_thousand_open_pages_look_at_the_stream_once() {
 const READS: u64 = 8;
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_open_pages_cost_the_database_what_one_does() {
+async fn database_load_is_independent_of_open_pages() {
     let store = MemoryStore::new();
     let (router, _) = counted(&store);
     for _ in 0..3 {

@@ -8,7 +8,7 @@ use super::{Answer, get, pages};
 use crate::plant::{LONG, dead, noted, relay, settle};
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_says_first_what_is_worst() {
+async fn overview_starts_with_the_worst_reason() {
     let store = MemoryStore::new();
     noted(&store, "a");
     let viewers = pages(&store);
@@ -18,7 +18,7 @@ async fn the_overview_says_first_what_is_worst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_aggregate_is_found_with_its_reason_from_the_overview_on() {
+async fn overview_links_to_the_stuck_aggregate() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (id, behind) = (noted(&store, "a/1 &"), noted(&store, "a/1 &"));
@@ -48,7 +48,7 @@ async fn a_stuck_aggregate_is_found_with_its_reason_from_the_overview_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_narrowed_by_its_address_and_goes_on_at_another_one() {
+async fn list_url_filters_and_links_the_next_page() {
     let store = MemoryStore::new();
     for number in 0..101 {
         noted(&store, if number == 0 { "first" } else { "other" });
@@ -68,7 +68,7 @@ async fn a_list_is_narrowed_by_its_address_and_goes_on_at_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn texts_of_others_are_shown_and_never_run() {
+async fn foreign_text_never_runs_as_script() {
     let store = MemoryStore::new();
     let evil = "\"><script>alert(1)</script>";
     noted(&store, evil);
@@ -114,7 +114,7 @@ async fn each_page_has_a_title_and_landmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
+async fn dead_relay_is_shown_with_its_partitions() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
@@ -131,7 +131,7 @@ async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_lead_to_where_the_router_is_mounted() {
+async fn links_include_the_mount_path() {
     let store = MemoryStore::new();
     noted(&store, "a");
     let nested = Router::new().nest("/ops/outbox", pages(&store));

@@ -23,7 +23,7 @@ fn request(aggregate_type: Option<&str>, lasts: Option<Duration>) -> PauseReques
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_says_first_who_has_paused_publishing_since_when_why_and_until_when() {
+async fn overview_starts_with_the_publishing_pause() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Fit).await;
     let two_hours = Duration::from_secs(7_200);
@@ -64,7 +64,7 @@ impl StreamView for Behind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_shows_what_is_wrong_with_the_log() {
+async fn overview_shows_log_problems() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Fit).await;
     let viewers = Dashboard::new("orders", store).with_stream(Behind).router();

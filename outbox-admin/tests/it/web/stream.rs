@@ -46,7 +46,7 @@ fn described(store: &MemoryStore, stream: &Described) -> Router {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
+async fn timeline_has_recording_stream_and_consumers() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let id = noted(&store, "a");
@@ -68,7 +68,7 @@ async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_says_at_once_that_the_stream_is_full() {
+async fn overview_reports_a_full_stream_first() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Fit).await;
     noted(&store, "a");
@@ -79,7 +79,7 @@ async fn the_overview_says_at_once_that_the_stream_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeline_goes_on_at_another_address() {
+async fn timeline_links_the_next_page() {
     let store = MemoryStore::new();
     for _ in 0..26 {
         noted(&store, "a");

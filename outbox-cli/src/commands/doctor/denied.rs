@@ -77,7 +77,7 @@ mod tests {
     use crate::config::{OutboxSection, Secret};
 
     #[test]
-    fn denials_replace_what_could_not_be_seen() {
+    fn denials_replace_timeout_findings() {
         let outbox = Outbox {
             section: OutboxSection::default(),
             database_url: Secret::default(),

@@ -13,7 +13,7 @@ use crate::place::{Kind, on_each_database};
 
 const MESSAGES: usize = 5_000;
 
-async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
+async fn operation_has_actor_reason_and_results(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -67,7 +67,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
 }
 
 /// The consumer's handler rejects everything.
-async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Kind) {
+async fn letter_retry_has_the_state_of_its_letters(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -104,7 +104,7 @@ async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Ki
     planted.close().await;
 }
 
-async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
+async fn killed_replay_continues(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -170,7 +170,7 @@ async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
 }
 
 on_each_database!(
-    an_operation_says_who_what_why_and_what_became_of_it,
-    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them,
-    a_replay_goes_on_after_it_was_killed
+    operation_has_actor_reason_and_results,
+    letter_retry_has_the_state_of_its_letters,
+    killed_replay_continues
 );

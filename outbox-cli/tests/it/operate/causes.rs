@@ -65,7 +65,7 @@ async fn refused(planted: &Planted, order_id: &str, email: String) -> MessageId 
 }
 
 #[tokio::test]
-async fn a_retry_says_whether_its_cause_still_holds() {
+async fn retry_preview_checks_the_cause() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
@@ -113,7 +113,7 @@ async fn a_retry_says_whether_its_cause_still_holds() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_known_is_said_to_be_unknown() {
+async fn unprovable_state_is_unknown() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -153,7 +153,7 @@ async fn what_cannot_be_known_is_said_to_be_unknown() {
 }
 
 #[tokio::test]
-async fn a_resume_and_a_replay_say_whether_they_would_be_in_vain() {
+async fn resume_and_replay_preview_persistent_causes() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };

@@ -14,7 +14,7 @@ fn status(place: &Place, id: MessageId) -> String {
     }
 }
 
-async fn a_change_needs_yes(kind: Kind) {
+async fn changes_need_yes(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -62,7 +62,7 @@ async fn a_change_needs_yes(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_change_of_everything_must_be_asked_for() {
+async fn change_of_everything_needs_all() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -75,7 +75,7 @@ async fn a_change_of_everything_must_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_preview_says_what_becomes_of_the_order() {
+async fn preview_reports_the_effect_on_order() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
@@ -118,4 +118,4 @@ async fn resume_ends_a_back_off_and_no_halt(kind: Kind) {
     planted.close().await;
 }
 
-on_each_database!(a_change_needs_yes, resume_ends_a_back_off_and_no_halt);
+on_each_database!(changes_need_yes, resume_ends_a_back_off_and_no_halt);

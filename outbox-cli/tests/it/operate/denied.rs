@@ -17,7 +17,7 @@ fn printed(text: &str) -> String {
     run(&words, &[]).expect(0).out
 }
 
-async fn a_missing_right_is_named_with_the_command_that_prints_it(kind: Kind) {
+async fn missing_right_has_the_grants_command(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -47,4 +47,4 @@ async fn a_missing_right_is_named_with_the_command_that_prints_it(kind: Kind) {
     planted.close().await;
 }
 
-on_both_servers!(a_missing_right_is_named_with_the_command_that_prints_it);
+on_both_servers!(missing_right_has_the_grants_command);

@@ -45,7 +45,7 @@ fn no_command_but_migrate_makes_a_file() {
 }
 
 #[test]
-fn commands_about_one_of_several_outboxes_name_it() {
+fn suggested_commands_select_the_outbox() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("outbox.toml");
     let outbox = |name: &str| {

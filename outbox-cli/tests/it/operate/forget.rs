@@ -6,7 +6,7 @@ use super::answer::ask;
 use super::plant::{Planted, dead};
 use crate::place::{Kind, on_each_database};
 
-async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
+async fn purge_deletes_published_aggregates_only(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -51,4 +51,4 @@ async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
     planted.close().await;
 }
 
-on_each_database!(what_is_published_is_forgotten_and_what_is_not_is_left);
+on_each_database!(purge_deletes_published_aggregates_only);

@@ -28,7 +28,7 @@ fn next(text: &str) -> &str {
 
 /// Without the file, the command would address another outbox.
 #[tokio::test]
-async fn a_command_that_is_named_keeps_the_options_that_were_given() {
+async fn suggested_command_keeps_the_given_options() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };

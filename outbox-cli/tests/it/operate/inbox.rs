@@ -34,7 +34,7 @@ fn keys(place: &Place, words: &[&str]) -> Vec<String> {
     ask(place, &[&["dead-letters", "list", "-o", "json"], words].concat()).ids()
 }
 
-async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
+async fn dead_letters_are_listed_retried_and_discarded(kind: Kind) {
     let Some(planted) = with_dead_letters(kind, 3).await else {
         return;
     };
@@ -98,7 +98,7 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     planted.close().await;
 }
 
-async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
+async fn letter_group_is_listed_retried_and_discarded(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -147,7 +147,7 @@ fn lag(place: &Place) -> Value {
 }
 
 /// As with an inbox in another database.
-async fn dead_letters_of_an_inbox_elsewhere_are_not_known(place: &Place) {
+async fn dead_letters_in_another_database_are_unknown(place: &Place) {
     let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
     let schema = schema.unwrap_or_default();
     for table in ["inbox_messages", "inbox_sequences", "inbox_dead_letters"] {
@@ -166,7 +166,7 @@ async fn dead_letters_of_an_inbox_elsewhere_are_not_known(place: &Place) {
     );
 }
 
-async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
+async fn consumer_is_listed_paused_and_resumed(kind: Kind) {
     let Some(planted) = with_dead_letters(kind, 1).await else {
         return;
     };
@@ -231,12 +231,12 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
             .contains("1 message is not delivered, and no process was seen asking for messages within 3 s"),
         "{reasons}"
     );
-    dead_letters_of_an_inbox_elsewhere_are_not_known(place).await;
+    dead_letters_in_another_database_are_unknown(place).await;
     planted.close().await;
 }
 
 #[tokio::test]
-async fn missing_tables_of_the_inbox_are_said_with_the_next_step() {
+async fn missing_inbox_tables_error_has_next_step() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
@@ -251,7 +251,7 @@ async fn missing_tables_of_the_inbox_are_said_with_the_next_step() {
 }
 
 on_each_database!(
-    a_group_is_listed_retried_and_discarded,
-    dead_letters_are_listed_and_decided_about,
-    a_consumer_is_looked_at_paused_and_resumed
+    letter_group_is_listed_retried_and_discarded,
+    dead_letters_are_listed_retried_and_discarded,
+    consumer_is_listed_paused_and_resumed
 );

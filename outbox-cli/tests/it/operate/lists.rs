@@ -10,7 +10,7 @@ fn lines(answer: &Answer) -> Vec<&str> {
     answer.out.lines().collect()
 }
 
-async fn status_ends_with_what_it_has_found(kind: Kind) {
+async fn status_exit_code_matches_the_state(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -100,7 +100,7 @@ async fn each_form_holds_the_same_messages() {
 }
 
 #[tokio::test]
-async fn a_payload_is_shown_only_if_it_is_asked_for_and_only_masked() {
+async fn payload_is_shown_masked_on_request_only() {
     let Some(planted) = Planted::open(Kind::MariaDb).await else {
         return;
     };
@@ -186,7 +186,7 @@ async fn an_outbox_is_chosen_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_1_and_no_password_is_said() {
+async fn unavailable_database_exits_1_without_password() {
     let servers = [
         ("DATABASE_URL", "postgres://relay:hunter2@127.0.0.1:1/shop"),
         ("NATS_URL", "nats://u:hunter2@127.0.0.1:1"),
@@ -202,7 +202,7 @@ async fn a_database_that_is_away_is_1_and_no_password_is_said() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_does_not_hide_the_status_of_another_outbox() {
+async fn unavailable_database_does_not_hide_other_outboxes() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -247,7 +247,7 @@ async fn arguments_without_sense_are_2() {
 }
 
 #[tokio::test]
-async fn a_forecast_names_what_does_not_end_and_the_next_command() {
+async fn forecast_has_unending_lag_and_next_command() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -269,4 +269,4 @@ async fn a_forecast_names_what_does_not_end_and_the_next_command() {
     planted.close().await;
 }
 
-on_each_database!(status_ends_with_what_it_has_found);
+on_each_database!(status_exit_code_matches_the_state);

@@ -25,7 +25,7 @@ const ALL: &[&str] = &[
     "migrate", "-o", "json", "--tables", "outbox", "--tables", "writers", "--tables", "inbox",
 ];
 
-async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
+async fn missing_tables_are_created_with_migrate(kind: Kind) {
     let Some(place) = Place::open(kind).await else {
         return;
     };
@@ -75,7 +75,7 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
 }
 
 #[tokio::test]
-async fn tables_that_nobody_noted_are_left_alone() {
+async fn tables_without_recorded_migration_are_unchanged() {
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
@@ -88,4 +88,4 @@ async fn tables_that_nobody_noted_are_left_alone() {
     place.close().await;
 }
 
-on_each_database!(missing_tables_are_made_when_that_was_asked_for);
+on_each_database!(missing_tables_are_created_with_migrate);

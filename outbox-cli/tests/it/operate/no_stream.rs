@@ -37,7 +37,7 @@ fn check_why(place: &Place, id: MessageId, subject: &str) {
 }
 
 /// Commands block the runtime, so the relay needs its own threads.
-async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
+async fn uncaptured_subject_is_reported(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -123,16 +123,16 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subject_that_no_stream_takes_is_said_over_postgres() {
-    a_subject_that_no_stream_takes_is_said(Kind::Postgres).await;
+async fn uncaptured_subject_is_reported_with_postgres() {
+    uncaptured_subject_is_reported(Kind::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subject_that_no_stream_takes_is_said_over_mariadb() {
-    a_subject_that_no_stream_takes_is_said(Kind::MariaDb).await;
+async fn uncaptured_subject_is_reported_with_mariadb() {
+    uncaptured_subject_is_reported(Kind::MariaDb).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subject_that_no_stream_takes_is_said_over_sqlite() {
-    a_subject_that_no_stream_takes_is_said(Kind::Sqlite).await;
+async fn uncaptured_subject_is_reported_with_sqlite() {
+    uncaptured_subject_is_reported(Kind::Sqlite).await;
 }

@@ -6,7 +6,7 @@ use super::answer::ask;
 use super::plant::Planted;
 use crate::place::{Kind, Place, on_each_database};
 
-async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
+async fn pause_is_previewed_started_reported_and_ended(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -118,4 +118,4 @@ async fn told(place: &Place) {
     );
 }
 
-on_each_database!(a_pause_is_previewed_begun_told_and_ended);
+on_each_database!(pause_is_previewed_started_reported_and_ended);

@@ -42,7 +42,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn production_without_a_terminal_needs_the_number_of_the_preview() {
+async fn production_without_terminal_needs_confirmed_count() {
     let Some(shop) = Shop::open().await else {
         return;
     };

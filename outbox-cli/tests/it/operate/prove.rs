@@ -87,7 +87,7 @@ fn nexts(json: &Value) -> Vec<&str> {
     reasons.map(|reason| reason["next"].as_str().unwrap()).collect()
 }
 
-async fn the_books_of_a_span_are_drawn_up(kind: Kind) {
+async fn proof_counts_a_span(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -156,7 +156,7 @@ async fn the_books_of_a_span_are_drawn_up(kind: Kind) {
     planted.close().await;
 }
 
-async fn an_event_that_came_late_is_an_inversion(kind: Kind) {
+async fn late_event_is_an_inversion(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -178,7 +178,7 @@ async fn an_event_that_came_late_is_an_inversion(kind: Kind) {
     planted.close().await;
 }
 
-async fn dead_letters_of_a_consumer_are_counted_and_balance(kind: Kind) {
+async fn dead_letters_of_consumers_balance(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -317,7 +317,7 @@ async fn by_id(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 }
 
 /// A row left by a retry proves nothing about events handled at once.
-async fn strategies_without_a_row_per_event_miss_nothing(kind: Kind) {
+async fn strategies_without_rows_have_no_missing_events(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -350,7 +350,7 @@ async fn strategies_without_a_row_per_event_miss_nothing(kind: Kind) {
 }
 
 #[tokio::test]
-async fn what_is_open_or_unknown_is_said() {
+async fn open_or_unknown_events_are_reported() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -390,13 +390,13 @@ async fn what_is_open_or_unknown_is_said() {
 
 /// Reading would change a stream that deletes acknowledged messages.
 #[tokio::test]
-async fn a_stream_that_reading_would_change_is_refused() {
+async fn interest_and_work_queue_streams_are_rejected() {
     for retention in [RetentionPolicy::Interest, RetentionPolicy::WorkQueue] {
-        what_reads_the_stream_is_refused(retention).await;
+        proof_rejects_stream(retention).await;
     }
 }
 
-async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
+async fn proof_rejects_stream(retention: RetentionPolicy) {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -459,9 +459,9 @@ async fn held(stream: &Stream) -> (State, Vec<String>) {
 }
 
 on_each_database!(
-    the_books_of_a_span_are_drawn_up,
-    dead_letters_of_a_consumer_are_counted_and_balance,
-    strategies_without_a_row_per_event_miss_nothing
+    proof_counts_a_span,
+    dead_letters_of_consumers_balance,
+    strategies_without_rows_have_no_missing_events
 );
 
-on_both_servers!(an_event_that_came_late_is_an_inversion);
+on_both_servers!(late_event_is_an_inversion);

@@ -20,7 +20,7 @@ async fn lose(place: &Place) {
     jetstream.delete_stream(&place.name).await.unwrap();
 }
 
-async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
+async fn reconcile_publishes_lost_messages(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -123,7 +123,7 @@ async fn sources(place: &Place) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_span_that_cannot_be_meant_is_refused() {
+async fn invalid_span_is_rejected() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -142,4 +142,4 @@ async fn a_span_that_cannot_be_meant_is_refused() {
     planted.close().await;
 }
 
-on_each_database!(what_the_stream_has_lost_is_published_again);
+on_each_database!(reconcile_publishes_lost_messages);

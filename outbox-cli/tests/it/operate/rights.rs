@@ -138,7 +138,7 @@ impl Login {
     }
 }
 
-async fn each_role_may_do_what_the_table_says(kind: Kind) {
+async fn roles_have_the_rights_of_the_table(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -205,7 +205,7 @@ async fn each_role_may_do_what_the_table_says(kind: Kind) {
     planted.close().await;
 }
 
-async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Kind) {
+async fn printed_rights_suffice_for_all_roles(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -268,7 +268,7 @@ pub(super) const READS: [&str; 21] = [
     "audit",
 ];
 
-async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
+async fn viewer_reads_and_operator_changes(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -351,7 +351,7 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
 const RELAY: &str = "print grants --database postgres --role relay";
 
 #[test]
-fn what_could_end_a_statement_early_is_no_name() {
+fn names_reject_characters_that_end_a_statement() {
     for user in ["a\"; DROP TABLE x", "a'b", "a b", "a\\", ""] {
         run(&[&RELAY.words()[..], &["--user", user]].concat(), &[]).expect(2);
     }
@@ -359,7 +359,7 @@ fn what_could_end_a_statement_early_is_no_name() {
 }
 
 #[test]
-fn rights_name_the_host_of_a_login_and_the_prefix_of_the_tables() {
+fn grants_contain_login_host_and_table_prefix() {
     let words = "print grants --database mariadb --role relay --user relay --host 10.0.% --prefix shop_";
     let grants = run(words, &[]).expect(0).out;
     assert!(
@@ -369,7 +369,7 @@ fn rights_name_the_host_of_a_login_and_the_prefix_of_the_tables() {
 }
 
 on_both_servers!(
-    each_role_may_do_what_the_table_says,
-    the_printed_rights_are_enough_from_the_save_to_the_dead_letter,
-    a_viewer_reads_and_an_operator_changes
+    roles_have_the_rights_of_the_table,
+    printed_rights_suffice_for_all_roles,
+    viewer_reads_and_operator_changes
 );

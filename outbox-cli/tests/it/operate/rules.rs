@@ -115,7 +115,7 @@ fn check(place: &Place, command: &str, prints: Prints, code: i32) {
 }
 
 #[tokio::test]
-async fn each_command_prints_its_data_in_each_form_and_ends_with_its_exit_code() {
+async fn commands_print_each_format_and_set_exit_code() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
@@ -168,7 +168,7 @@ fn the_help_of_each_command_has_the_exit_codes() {
 }
 
 #[test]
-fn the_tables_have_each_command() {
+fn operations_table_has_every_command() {
     fn collect(command: &clap::Command, path: &str, found: &mut Vec<String>) {
         let subcommands: Vec<_> = command.get_subcommands().collect();
         let is_complete = !command.is_subcommand_required_set() || subcommands.is_empty();

@@ -147,7 +147,7 @@ async fn pages_show_the_outbox_and_change_nothing() {
 
 /// DNS rebinding: a foreign site may resolve its name to this machine.
 #[tokio::test]
-async fn it_answers_on_this_machine_only_and_to_its_own_names() {
+async fn dashboard_answers_local_hosts_only() {
     let variables = [
         ("DATABASE_URL", "sqlite::memory:"),
         ("NATS_URL", "nats://127.0.0.1:1"),
@@ -181,7 +181,7 @@ fn links(page: &str, beginning: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn dead_letters_are_found_by_what_failed() {
+async fn dead_letter_pages_group_by_error() {
     let Some(planted) = Planted::open(Kind::MariaDb).await else {
         return;
     };
@@ -204,7 +204,7 @@ async fn dead_letters_are_found_by_what_failed() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_stands_still_is_shown_with_what_it_has_left_and_a_forecast() {
+async fn stalled_consumer_has_lag_and_forecast() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };

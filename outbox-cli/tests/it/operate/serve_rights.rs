@@ -30,7 +30,7 @@ async fn pages(planted: &Planted) -> Vec<String> {
     pages
 }
 
-async fn a_page_needs_no_more_than_a_viewer_may(kind: Kind) {
+async fn pages_need_viewer_rights_only(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -48,4 +48,4 @@ async fn a_page_needs_no_more_than_a_viewer_may(kind: Kind) {
     planted.close().await;
 }
 
-on_both_servers!(a_page_needs_no_more_than_a_viewer_may);
+on_both_servers!(pages_need_viewer_rights_only);

@@ -77,7 +77,7 @@ async fn observe(
 
 /// Commands block the runtime, so the proxy needs its own threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_only_read_have_sessions_that_cannot_write() {
+async fn reading_commands_use_read_only_sessions() {
     // Commands that need a session of the changing kind; a doctor uses ordinary sessions.
     const OTHERS: [&str; 8] = [
         "doctor",

@@ -33,7 +33,7 @@ fn is_told_as_gone(planted: &Planted, id: MessageId) -> bool {
     text.contains(&format!("not on the stream: {id}\n  next: outbox why {id}"))
 }
 
-async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
+async fn timeline_joins_outbox_stream_and_inbox(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -110,7 +110,7 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
 
 /// Service and consumer use different databases, listed in the file with the same stream.
 #[tokio::test]
-async fn a_timeline_reads_inboxes_in_the_databases_of_other_outboxes() {
+async fn timeline_reads_inboxes_of_other_outboxes() {
     let (Some(service), Some(consumer)) = (
         Planted::open(Kind::Sqlite).await,
         Planted::open(Kind::Sqlite).await,
@@ -150,4 +150,4 @@ async fn a_timeline_reads_inboxes_in_the_databases_of_other_outboxes() {
     consumer.close().await;
 }
 
-on_each_database!(a_timeline_joins_save_stream_and_effects);
+on_each_database!(timeline_joins_outbox_stream_and_inbox);

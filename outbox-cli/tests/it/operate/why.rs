@@ -55,7 +55,7 @@ fn why(planted: &Planted, subject: impl std::fmt::Display) -> Answer {
     ask(&planted.place, &format!("why {subject} -o json"))
 }
 
-async fn what_nobody_recorded(kind: Kind) {
+async fn unrecorded_messages_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -74,7 +74,7 @@ async fn what_nobody_recorded(kind: Kind) {
     planted.close().await;
 }
 
-async fn what_waits_for_a_relay(kind: Kind) {
+async fn missing_relay_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -90,7 +90,7 @@ async fn what_waits_for_a_relay(kind: Kind) {
     planted.close().await;
 }
 
-async fn what_waits_for_a_relay_that_ails(kind: Kind) {
+async fn ailing_relay_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -107,7 +107,7 @@ async fn what_waits_for_a_relay_that_ails(kind: Kind) {
     planted.close().await;
 }
 
-async fn what_waits_for_a_time(kind: Kind) {
+async fn delays_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -147,7 +147,7 @@ async fn what_waits_for_a_time(kind: Kind) {
     planted.close().await;
 }
 
-fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
+fn full_stream_is_reported(planted: &Planted, first: MessageId) {
     let place = &planted.place;
     let status = ask(place, "status -o json").expect(4).json();
     let reason = &status[0]["reasons"][0];
@@ -164,7 +164,7 @@ fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
 }
 
 /// A full subject on a stream with space.
-async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &jetstream::Context) {
+async fn full_subject_is_reported(planted: &Planted, first: MessageId, context: &jetstream::Context) {
     let place = &planted.place;
     let subject = format!("{}.one", place.name);
     planted.set_subject("1", &subject).await;
@@ -202,7 +202,7 @@ async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &
     limit(true, 1).await.unwrap();
 }
 
-async fn what_the_broker_refuses(kind: Kind) {
+async fn broker_rejections_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -259,14 +259,14 @@ async fn what_the_broker_refuses(kind: Kind) {
     let filled = context.publish(other.clone(), "".into()).await;
     filled.unwrap().await.unwrap();
     check(why(&planted, first), 3, &["full"], "is full and rejects messages");
-    the_full_stream_is_named(&planted, first);
-    a_full_subject_is_named(&planted, first, &context).await;
+    full_stream_is_reported(&planted, first);
+    full_subject_is_reported(&planted, first, &context).await;
     stream(place, |config| config.sealed = true).await;
     check(why(&planted, first), 4, &["refused"], "is sealed");
     planted.close().await;
 }
 
-async fn what_waits_for_an_operator(kind: Kind) {
+async fn dead_letter_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -297,7 +297,7 @@ async fn what_waits_for_an_operator(kind: Kind) {
     planted.close().await;
 }
 
-async fn what_was_published(kind: Kind) {
+async fn published_messages_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -324,7 +324,7 @@ async fn what_was_published(kind: Kind) {
 
 /// Sequences have no gaps, so a deleted row is detected. Whether its event was published is
 /// unknown.
-async fn what_was_deleted(kind: Kind) {
+async fn deleted_rows_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -362,12 +362,12 @@ async fn what_was_deleted(kind: Kind) {
 }
 
 on_each_database!(
-    what_nobody_recorded,
-    what_waits_for_a_relay,
-    what_waits_for_a_relay_that_ails,
-    what_waits_for_a_time,
-    what_the_broker_refuses,
-    what_waits_for_an_operator,
-    what_was_published,
-    what_was_deleted
+    unrecorded_messages_are_explained,
+    missing_relay_is_explained,
+    ailing_relay_is_explained,
+    delays_are_explained,
+    broker_rejections_are_explained,
+    dead_letter_is_explained,
+    published_messages_are_explained,
+    deleted_rows_are_explained
 );

@@ -20,7 +20,7 @@ async fn doctor(place: Place, database: &'static str, nats: &'static str) -> Ans
 }
 
 #[tokio::test]
-async fn servers_that_refuse_connections_are_one_finding_each() {
+async fn each_refusing_server_is_one_finding() {
     for database in [
         "postgres://relay@127.0.0.1:1/shop",
         "mysql://relay@127.0.0.1:1/shop",
@@ -36,7 +36,7 @@ async fn servers_that_refuse_connections_are_one_finding_each() {
 
 /// The kernel accepts connections, but no server answers.
 #[tokio::test]
-async fn commands_end_within_their_bound_where_nobody_answers() {
+async fn commands_time_out_without_server_answers() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
         return;
     };

@@ -14,7 +14,7 @@ use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place, on_both_servers, on_each_database};
 
-async fn what_fits_has_no_finding_and_a_missing_table_is_one(kind: Kind) {
+async fn only_missing_tables_are_findings(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     planted
@@ -46,7 +46,7 @@ fn schema(place: &Place) -> String {
         .unwrap_or_default()
 }
 
-async fn a_login_without_the_rights_of_a_relay_is_found(kind: Kind) {
+async fn login_without_relay_rights_is_a_finding(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
@@ -65,7 +65,7 @@ async fn a_login_without_the_rights_of_a_relay_is_found(kind: Kind) {
     planted.close().await;
 }
 
-async fn pauses_that_hold_nothing_are_found(kind: Kind) {
+async fn pauses_without_messages_are_findings(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     for aggregate_type in ["order", "Order"] {
@@ -101,7 +101,7 @@ async fn run(place: &Place, command: &str) {
 }
 
 /// The pause was deleted by hand, so its messages wait forever. Only the doctor reports it.
-async fn what_is_held_without_a_pause_is_found_and_released_by_the_next_command(kind: Kind) {
+async fn messages_held_without_pause_are_found_and_released(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     run(place, "outbox pause --aggregate-type order --yes").await;
@@ -128,7 +128,7 @@ async fn what_is_held_without_a_pause_is_found_and_released_by_the_next_command(
 }
 
 #[tokio::test]
-async fn a_file_without_a_write_ahead_log_is_found_and_mended_by_the_next_command() {
+async fn sqlite_file_without_wal_is_found_and_fixed() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -210,9 +210,9 @@ async fn row_level_security_of_the_login_is_found() {
 }
 
 on_each_database!(
-    what_fits_has_no_finding_and_a_missing_table_is_one,
-    pauses_that_hold_nothing_are_found,
-    what_is_held_without_a_pause_is_found_and_released_by_the_next_command
+    only_missing_tables_are_findings,
+    pauses_without_messages_are_findings,
+    messages_held_without_pause_are_found_and_released
 );
 
-on_both_servers!(a_login_without_the_rights_of_a_relay_is_found);
+on_both_servers!(login_without_relay_rights_is_a_finding);

@@ -14,7 +14,7 @@ use crate::place::{Kind, on_each_database};
 const DAY: Duration = Duration::from_hours(24);
 
 #[tokio::test]
-async fn servers_that_are_away_are_found_and_the_others_looked_at() {
+async fn unavailable_server_does_not_stop_other_checks() {
     let Some(planted) = sound(Kind::Sqlite).await else {
         return;
     };
@@ -58,7 +58,7 @@ fn added(command: &str) -> Config {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
+async fn missing_stream_or_wrong_subjects_are_findings() {
     let Some(planted) = sound(Kind::Sqlite).await else {
         return;
     };
@@ -93,7 +93,7 @@ async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
 }
 
 #[tokio::test]
-async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
+async fn lossy_stream_settings_are_findings() {
     let Some(planted) = sound(Kind::Sqlite).await else {
         return;
     };
@@ -148,7 +148,7 @@ async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
     planted.close().await;
 }
 
-async fn a_consumer_in_trouble_is_found(kind: Kind) {
+async fn consumer_problems_are_findings(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;
     planted.handle().await;
@@ -207,4 +207,4 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     planted.close().await;
 }
 
-on_each_database!(a_consumer_in_trouble_is_found);
+on_each_database!(consumer_problems_are_findings);

@@ -16,7 +16,7 @@ fn table(place: &Place, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn aggregates_behind_their_messages_are_found() {
+async fn outdated_aggregate_numbers_are_found() {
     for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {
         let Some(planted) = sound(kind).await else {
             continue;

@@ -23,7 +23,7 @@ async fn set_effects(planted: &Planted, status: u8) {
     set(planted, "inbox_messages", &format!("status = {status}")).await;
 }
 
-async fn what_has_no_effect(kind: Kind) {
+async fn events_without_effect_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -76,12 +76,12 @@ async fn what_has_no_effect(kind: Kind) {
     );
     ask(place, "consumers resume billing --yes").expect(0);
 
-    what_a_process_was_handed(&planted, first, second).await;
+    delivered_messages_are_explained(&planted, first, second).await;
     planted.close().await;
 }
 
 /// The first message has failed and the second is in progress.
-async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: MessageId) {
+async fn delivered_messages_are_explained(planted: &Planted, first: MessageId, second: MessageId) {
     let place = &planted.place;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
@@ -122,7 +122,7 @@ async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: 
     drop((taken, kept));
 }
 
-async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
+async fn full_consumer_explains_undelivered_message(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -148,7 +148,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
         &["consumer-full", "on-stream"],
         "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
     );
-    what_is_said_of_a_full_consumer(&planted);
+    full_consumer_explanation_is_printed(&planted);
     // After the acknowledgement, the server can deliver again.
     taken.double_ack().await.unwrap();
     check(
@@ -161,7 +161,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
 }
 
 /// `consumers list` and `doctor` agree with `why`.
-fn what_is_said_of_a_full_consumer(planted: &Planted) {
+fn full_consumer_explanation_is_printed(planted: &Planted) {
     let listed = ask(&planted.place, "consumers list -o json").expect(0).json();
     let lag = &listed[0];
     let reason = &lag["reasons"][0];
@@ -180,7 +180,7 @@ async fn count(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 }
 
 /// The second event has left the stream, and a process holds the third.
-async fn what_waits_for_an_earlier_number(kind: Kind) {
+async fn sequence_gap_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
@@ -238,7 +238,7 @@ async fn what_waits_for_an_earlier_number(kind: Kind) {
 }
 
 on_each_database!(
-    what_has_no_effect,
-    what_a_full_consumer_has_not_come_to,
-    what_waits_for_an_earlier_number
+    events_without_effect_are_explained,
+    full_consumer_explains_undelivered_message,
+    sequence_gap_is_explained
 );
