@@ -173,10 +173,10 @@ pub async fn show_inbox_operation(
     let gone = count.saturating_sub(marked).saturating_sub(open);
     let now = || became(&operation, gone, marked, open);
     let outcome = match (count, operation.is_finished()) {
-        (0, true) => "it has ended".to_owned(),
-        (0, false) => "it is running, or broke off".to_owned(),
+        (0, true) => "finished".to_owned(),
+        (0, false) => "running or interrupted".to_owned(),
         (_, true) => now(),
-        (_, false) => format!("it is running, or broke off; {}", now()),
+        (_, false) => format!("running or interrupted; {}", now()),
     };
     Ok(Some(OperationDetail {
         row: OperationRow::from(&operation),
@@ -198,11 +198,11 @@ pub async fn show_inbox_operation(
 
 fn became(operation: &Operation, gone: u64, marked: u64, open: u64) -> String {
     let why = if operation.kind == OperationKind::RetryLetters && open > 0 {
-        ": failed again, being tried, or cancelled"
+        ": failed again, being retried, or cancelled"
     } else {
         ""
     };
-    format!("{gone} handled or discarded, {marked} to be tried again, {open} open{why}")
+    format!("{gone} handled or discarded, {marked} to be retried, {open} open{why}")
 }
 
 fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> OperationDetail {
@@ -273,7 +273,7 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
     let state = if operation.is_finished() {
         ""
     } else {
-        "it is running, or broke off; "
+        "running or interrupted; "
     };
     match operation.kind {
         OperationKind::Retry | OperationKind::Replay => {
@@ -284,16 +284,16 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
             };
             let gone = match gone {
                 0 => String::new(),
-                gone => format!(", {gone} not held any more"),
+                gone => format!(", {gone} no longer stored"),
             };
-            format!("{state}{of}{published} published, {pending} to be published, {dead} {again}{gone}")
+            format!("{state}{of}{published} published, {pending} pending, {dead} {again}{gone}")
         }
         OperationKind::Skip => format!(
             "{state}{of}{dead} skipped and still dead letters, {} retried since",
             published + pending
         ),
-        _ if operation.is_finished() => "it has ended".to_owned(),
-        _ => "it is running, or broke off and its end is unknown".to_owned(),
+        _ if operation.is_finished() => "finished".to_owned(),
+        _ => "running or interrupted; its result is unknown".to_owned(),
     }
 }
 

@@ -295,8 +295,8 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
     if logged > 0 {
         preview.effects.push(counted(
             count(logged),
-            "is a logged message, and left out unless the position of the log has passed it",
-            "are logged messages, of which those are left out that the position of the log has not passed",
+            "is logged, and skipped unless the log position has passed it",
+            "are logged, and skipped unless the log position has passed them",
         ));
     }
     preview
@@ -345,39 +345,40 @@ fn effects(preview: &Preview) -> Vec<String> {
             if *out_of_order > 0 {
                 effects.push(counted(
                     *out_of_order,
-                    "may come after later messages of its aggregate, which went on without it",
-                    "may come after later messages of their aggregates, which went on without them",
+                    "may be published after later messages of its aggregate",
+                    "may be published after later messages of their aggregates",
                 ));
             }
             if *halts_ended > 0 {
                 effects.push(counted(
                     *halts_ended,
-                    "halted aggregate goes on",
-                    "halted aggregates go on",
+                    "halted aggregate continues",
+                    "halted aggregates continue",
                 ));
             }
-            effects.push("if the cause still holds, they become dead letters again".to_owned());
+            effects.push("if the cause persists, the messages become dead letters again".to_owned());
         }
         Change::Skip => {
             effects.push(counted(
                 *halts_ended,
-                "halted aggregate goes on without its dead letter",
-                "halted aggregates go on without their dead letters",
+                "halted aggregate continues without its dead letter",
+                "halted aggregates continue without their dead letters",
             ));
-            effects.push("no consumer is handed them by this".to_owned());
+            effects.push("consumers do not receive these messages".to_owned());
             effects.push(
-                "consumers see a hole; consumers with strategy `sequence` wait for it as they are set to"
-                    .to_owned(),
+                "consumers see a gap; with strategy `sequence` they wait for the time `gap`".to_owned(),
             );
-            effects.push("they stay dead letters and can still be retried, then out of order".to_owned());
+            effects
+                .push("the messages stay dead letters; a later retry publishes them out of order".to_owned());
         }
         Change::Replay => {
-            effects.push("copies have new message ids and come behind everything recorded so far".to_owned());
+            effects
+                .push("copies have new message ids and are published after all recorded messages".to_owned());
             effects.push(
-                "only consumers take effect that have not handled the event, or whose inbox has forgotten it (after 15 days by default)".to_owned(),
+                "a consumer handles a copy only if its inbox has no row of the event (rows expire after 15 days by default)".to_owned(),
             );
             effects.push(
-                "repeating it makes copies once more; going on with it by `--operation` does not".to_owned(),
+                "a repeated command makes new copies; `--operation` continues without new copies".to_owned(),
             );
         }
     }

@@ -176,12 +176,8 @@ impl ConsumerRow {
         let open = self.dead_letters_open.unwrap_or_default();
         if open > 0 {
             let what = match open {
-                DEAD_LETTERS_COUNT_MAX.. => format!("{} dead letters wait for a decision", at_least(open)),
-                _ => counted(
-                    open,
-                    "dead letter waits for a decision",
-                    "dead letters wait for a decision",
-                ),
+                DEAD_LETTERS_COUNT_MAX.. => format!("{} dead letters are open", at_least(open)),
+                _ => counted(open, "dead letter is open", "dead letters are open"),
             };
             let next = Command::from("outbox dead-letters groups").option("--consumer", &self.consumer);
             let reason = Reason::new(State::Degraded, what, next);
@@ -208,9 +204,7 @@ impl ConsumerRow {
             return degraded(ConsumerTrouble::Paused, format!("it is paused: {reason}"), next);
         }
         let forecast = |advice: &str| Next::and_advice("outbox consumers list --forecast", advice);
-        let next = forecast(
-            "if it handles none, see that its service runs, and look in its log for what fails or hangs",
-        );
+        let next = forecast("if the lag does not shrink, check that the service runs, and read its log");
         if let Some(what) = handed_no_more(undelivered, unacknowledged, self.max_unacknowledged) {
             return degraded(ConsumerTrouble::Full, what, next);
         }
@@ -228,14 +222,14 @@ impl ConsumerRow {
             }
             (Some(watched), _) if undelivered > 0 && !watched.asked && !watched.busy => {
                 let what = format!(
-                    "{} not delivered, and no process was seen asking for messages within {}",
+                    "{} not delivered, and no process requested messages within {}",
                     counted(undelivered, "message is", "messages are"),
                     in_words(watched.over)
                 );
                 degraded(
                     ConsumerTrouble::Idle,
                     what,
-                    forecast("if it handles none, start its service"),
+                    forecast("if the lag does not shrink, start the service"),
                 )
             }
             (_, Some(age)) if undelivered + unacknowledged > 0 => {
@@ -253,7 +247,7 @@ impl ConsumerRow {
 pub(crate) fn handed_no_more(undelivered: u64, unacknowledged: u64, max: Option<u64>) -> Option<String> {
     let max = max.filter(|max| undelivered > 0 && unacknowledged >= *max)?;
     Some(format!(
-        "{} not delivered: it has {} unacknowledged and may have {max} (`max_ack_pending`), and is handed no more until some are acknowledged",
+        "{} not delivered: it has {} unacknowledged, the limit is {max} (`max_ack_pending`); the server delivers more after acknowledgements",
         counted(undelivered, "message is", "messages are"),
         counted(unacknowledged, "message", "messages")
     ))
@@ -346,7 +340,7 @@ mod tests {
     #[test]
     fn consumer_at_ack_limit_is_full() {
         let mut full = row(2, 3);
-        let what = "2 messages are not delivered: it has 3 messages unacknowledged and may have 3 (`max_ack_pending`), and is handed no more until some are acknowledged";
+        let what = "2 messages are not delivered: it has 3 messages unacknowledged, the limit is 3 (`max_ack_pending`); the server delivers more after acknowledgements";
         assert_eq!(full.troubles()[0].1.what, what);
         // Its processes are at the limit, so they have no open pull request.
         full.is_receiving = Some(false);
@@ -379,7 +373,7 @@ mod tests {
         };
         watched.look_again(&still, Duration::from_secs(3));
         assert_eq!(troubles(&watched), [ConsumerTrouble::Idle]);
-        let what = "1 message is not delivered, and no process was seen asking for messages within 3 s";
+        let what = "1 message is not delivered, and no process requested messages within 3 s";
         assert_eq!(watched.reasons[0].what, what);
 
         let mut asked = silent.clone();
@@ -466,7 +460,7 @@ mod tests {
         };
         dead.judge();
         assert_eq!(dead.state, State::Degraded);
-        assert_eq!(dead.reasons[0].what, "10,000+ dead letters wait for a decision");
+        assert_eq!(dead.reasons[0].what, "10,000+ dead letters are open");
         let absent = ConsumerRow {
             paused: Some("stocktaking".to_owned()),
             ..ConsumerRow::new("billing", None)

@@ -167,24 +167,24 @@ fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect>
     let per_second = rate(before, left, between);
     let about = if is_exact { "" } else { "about " };
     let (outlook, within, what) = if left == 0 {
-        (Outlook::Done, None, "nothing is to be published".to_owned())
+        (Outlook::Done, None, "nothing is pending".to_owned())
     } else {
         let messages = counted(left, "message is", "messages are");
         match time_for(left, -per_second) {
             Some(within) => {
                 let what = format!(
-                    "{about}{messages} to be published, {:.1} fewer each second; all of them in {}",
+                    "{about}{messages} pending, {:.1} fewer each second; all are published in {}",
                     -per_second,
                     in_words(within)
                 );
                 (Outlook::Ends, Some(within), what)
             }
             None if per_second > 0.0 => {
-                let what = format!("{about}{messages} to be published, {per_second:.1} more each second");
+                let what = format!("{about}{messages} pending, {per_second:.1} more each second");
                 (Outlook::Never, None, what)
             }
             None => {
-                let what = format!("{about}{messages} to be published, as many as before");
+                let what = format!("{about}{messages} pending, unchanged");
                 (Outlook::Never, None, what)
             }
         }
@@ -204,7 +204,7 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
     let handled = rate(earlier.floor, now.floor, between);
     let messages = counted(now.left, "message is", "messages are");
     let (outlook, within, what) = if now.left == 0 {
-        (Outlook::Done, None, "it has handled everything".to_owned())
+        (Outlook::Done, None, "nothing is left".to_owned())
     } else {
         match time_for(now.left, -per_second) {
             Some(within) => {
@@ -218,7 +218,7 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
             None if handled <= 0.0 => (
                 Outlook::Never,
                 None,
-                format!("{messages} left, and it handles none"),
+                format!("{messages} left, and none are handled"),
             ),
             None => {
                 let what = format!(

@@ -12,10 +12,10 @@ use crate::words::{count, counted};
 const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
 const EFFECTS: [&str; 3] = [
-    "messages, dead letters, deduplication keys and the last number are deleted; that cannot be undone",
-    "if the aggregate records again, its numbers begin at 1: consumers with strategy `sequence` skip them without a word up to the number that they know, so \
-     forget only what does not come back, or delete its row of inbox_sequences too",
-    "the stream keeps its messages until its max_age, and so do backups",
+    "messages, dead letters, deduplication keys and the last sequence are deleted; this cannot be undone",
+    "if the aggregate records again, its sequences start at 1: consumers with strategy `sequence` skip them silently up to their position, so \
+     forget only finished aggregates, or delete the row of inbox_sequences too",
+    "the stream keeps its messages until max_age; backups keep them too",
 ];
 
 /// Previews forgetting these aggregates, with the number of messages that would be deleted.
@@ -40,10 +40,10 @@ pub async fn preview_forget(
         let held = counted(count(messages.len()), "message", "messages");
         if messages.iter().any(is_open) {
             effects.push(format!(
-                "{aggregate} is left as it is: of its {bound}{held}, one is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends"
+                "{aggregate} is unchanged: of its {bound}{held}, one is pending, deferred, halting or logged (see `outbox relay log drop`)"
             ));
         } else if head.is_none() && messages.is_empty() {
-            effects.push(format!("{aggregate}: the outbox holds nothing of it"));
+            effects.push(format!("{aggregate}: the outbox has no data of it"));
             continue;
         } else {
             effects.push(format!("{aggregate}: {bound}{held}"));

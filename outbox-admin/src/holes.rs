@@ -25,7 +25,7 @@ const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 const SEARCHES_MAX: u32 = 5;
 
 pub(crate) const NOT_KNOWN: &str =
-    "missing numbers: too many rows were recorded at the time of the aggregate's events";
+    "missing sequences: too many rows were recorded at the time of the aggregate's events";
 
 /// Consecutive missing sequences, after a sequence with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

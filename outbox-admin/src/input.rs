@@ -35,13 +35,13 @@ pub fn time(text: &str) -> Result<OffsetDateTime, String> {
         let time = time::Duration::try_from(ago)
             .ok()
             .and_then(|ago| OffsetDateTime::now_utc().checked_sub(ago));
-        return time.ok_or_else(|| "longer ago than there are times".to_owned());
+        return time.ok_or_else(|| "too long ago".to_owned());
     }
     if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
         return Ok(date.midnight().assume_utc());
     }
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
-        "no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
+        "invalid time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
             .to_owned()
     })
 }
@@ -56,7 +56,7 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
             Ok(Aggregate::new(aggregate_type, id))
         }
-        _ => Err("no aggregate; write its type and its id, such as `order/4711`".to_owned()),
+        _ => Err("invalid aggregate; write type and id, such as `order/4711`".to_owned()),
     }
 }
 
@@ -67,7 +67,7 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
 /// If the text is no UUID.
 pub fn message_id(text: &str) -> Result<MessageId, String> {
     let id = Uuid::parse_str(text).map(MessageId::from);
-    id.map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
+    id.map_err(|_| "invalid message id; `outbox list` shows ids (UUIDs)".to_owned())
 }
 
 /// An operation id.
@@ -77,7 +77,7 @@ pub fn message_id(text: &str) -> Result<MessageId, String> {
 /// If the text is no UUID.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     let id = Uuid::parse_str(text).map(OperationId::from);
-    id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
+    id.map_err(|_| "invalid operation id; `outbox audit` shows ids (UUIDs)".to_owned())
 }
 
 /// All statuses of messages.
@@ -98,7 +98,7 @@ pub fn status(word: &str) -> Result<MessageStatus, String> {
     let found = STATUSES.into_iter().find(|status| status.as_str() == word);
     found.ok_or_else(|| {
         let words = STATUSES.map(MessageStatus::as_str).join(", ");
-        format!("there is no such status; it is one of {words}")
+        format!("unknown status; use one of {words}")
     })
 }
 
@@ -108,9 +108,8 @@ pub fn status(word: &str) -> Result<MessageStatus, String> {
 ///
 /// If the text is no UUID.
 pub fn letter_id(text: &str) -> Result<Uuid, String> {
-    Uuid::parse_str(text).map_err(|_| {
-        "no key of a dead letter; it is a UUID, as `outbox dead-letters list` shows it".to_owned()
-    })
+    Uuid::parse_str(text)
+        .map_err(|_| "invalid dead letter key; `outbox dead-letters list` shows keys (UUIDs)".to_owned())
 }
 
 /// A list position: row id, dot, message id.
@@ -119,7 +118,7 @@ pub fn letter_id(text: &str) -> Result<Uuid, String> {
 ///
 /// If malformed.
 pub fn place(text: &str) -> Result<Place, String> {
-    let malformed = || "no place in a list; it is a row id, a dot and the id of a message".to_owned();
+    let malformed = || "invalid position; write a row id, a dot and a message id".to_owned();
     let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;
     Ok(Place {
         row_id: row_id.parse().map_err(|_| malformed())?,

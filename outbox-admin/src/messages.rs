@@ -201,7 +201,7 @@ impl Columns for MessageRow {
         ),
         Column::new("status", status),
         Column::linked("aggregate", aggregate, why_aggregate),
-        Column::new("number", |row| any(row.sequence)),
+        Column::new("sequence", |row| any(row.sequence)),
         Column::new("type", |row| row.event_type.clone()),
         Column::new("recorded", |row| utc(row.recorded_at)),
         Column::new("error", |row| row.error.clone().unwrap_or_default()),
@@ -217,7 +217,7 @@ impl Columns for MessageDetail {
             |detail| aggregate(&detail.row),
             |detail| why_aggregate(&detail.row),
         ),
-        Column::new("number", |detail| any(detail.row.sequence)),
+        Column::new("sequence", |detail| any(detail.row.sequence)),
         Column::new("type", |detail| detail.row.event_type.clone()),
         Column::new("version", |detail| {
             of_content(detail, |content| content.event_version)

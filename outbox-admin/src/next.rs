@@ -130,7 +130,7 @@ impl Next {
     pub fn start_relay() -> Self {
         Self::and_advice(
             "outbox relay list",
-            "start the service whose program runs the relay, or `outbox relay run` with the login of a relay",
+            "start the service that runs the relay, or `outbox relay run` with a relay's login",
         )
     }
 

@@ -52,8 +52,8 @@ impl PauseRow {
 
     pub(crate) fn sentence(&self) -> String {
         let ends = match self.ends_in {
-            Some(left) => format!("it ends by itself in {} s", left.as_secs()),
-            None => "until somebody ends it".to_owned(),
+            Some(left) => format!("ends in {} s", left.as_secs()),
+            None => "until an operator ends it".to_owned(),
         };
         format!(
             "publishing of {} is paused by {} ({ends}): {}",
@@ -117,17 +117,17 @@ pub async fn preview_pause(
     let messages = counted(unpublished, "message waits", "messages wait");
     let end = unpause_command(aggregate_type);
     let mut effects = vec![
-        format!("{bound}{messages} now, and what is recorded from then on"),
-        "each relay knows of it after a third of its `lease_ttl` (5 s by default); what it has sent before is finished"
+        format!("{bound}{messages} now, and all messages recorded later"),
+        "each relay stops within a third of its `lease_ttl` (5 s by default), after the messages already sent"
             .to_owned(),
         "order is kept, no attempt is used, and nothing becomes a dead letter".to_owned(),
         match lasts {
-            Some(lasts) => format!("it ends by itself after {} s, or with `{end}`", lasts.as_secs()),
+            Some(lasts) => format!("it ends after {} s, or with `{end}`", lasts.as_secs()),
             None => format!("it lasts until `{end}`"),
         },
     ];
     if present.is_some() {
-        effects.push("it replaces the pause that stands".to_owned());
+        effects.push("it replaces the present pause".to_owned());
     }
     Ok(Plan::new("pause", publishing_of(aggregate_type), effects))
 }
@@ -149,7 +149,7 @@ pub async fn preview_unpause(
     }
     let messages = counted(unpublished, "message is", "messages are");
     let mut effects = vec![format!(
-        "{bound}{messages} published again, in order, from each relay's next renewal of its leases on"
+        "{bound}{messages} published again, in order, from each relay's next lease renewal on"
     )];
     let is_other = |pause: &&PauseRow| pause.aggregate_type.is_some() != aggregate_type.is_some();
     if let Some(other) = pauses(store).await?.iter().find(is_other) {

@@ -209,12 +209,11 @@ fn judge(
     }
     let fitness = surroundings.fitness.get(&stored.aggregate.partition());
     if fitness == Some(&Fitness::Ailing) {
-        let what =
-            "it would wait: the relay of its partition does not reach the broker, or cannot fetch or settle";
+        let what = "it would wait: the relay of its partition is ailing";
         return still(O::RelayAiling, what.to_owned(), "outbox relay list".into());
     }
     if let Err(error) = refused {
-        let what = format!("the stream could not be asked: {error}");
+        let what = format!("the stream could not be checked: {error}");
         return Some(cause(Holds::Unknown, None, what, "outbox doctor".into()));
     }
     (stored.status != MessageStatus::Published)
@@ -223,30 +222,30 @@ fn judge(
 
 fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     let Some(error) = error else {
-        let what = "no error was kept, and nothing stands in the way now".to_owned();
+        let what = "no stored error, and no obstacle now".to_owned();
         return cause(Holds::Unknown, None, what, Next::default());
     };
     match obstacle_of(error) {
         // Only a relay that publishes now proves that the outage is over.
         Some(Obstacle::RelayAiling) if !is_fit => {
             let what = format!(
-                "the broker did not answer, and the relay of its partition has published nothing since to tell: {error}"
+                "the broker did not answer, and the relay of its partition has not published since: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, Next::default())
         }
         // Account limits and full disks show only on publishing.
         Some(Obstacle::Full) => {
             let what = format!(
-                "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
+                "the stream would accept it now; limits of account and servers show only on a retry: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::Full), what, Next::default())
         }
         Some(obstacle) => {
-            let what = format!("it does not hold any more: {error}");
+            let what = format!("no longer applies: {error}");
             cause(Holds::Gone, Some(obstacle), what, Next::default())
         }
         None => {
-            let what = format!("it shows only when it is tried: {error}");
+            let what = format!("known only after a retry: {error}");
             cause(Holds::Unknown, None, what, Next::default())
         }
     }

@@ -19,8 +19,8 @@ pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
         return "no relay is alive".to_owned();
     };
     let mut what = format!(
-        "no relay is alive; {} stopped announcing itself {} ago without an orderly stop: its process died, or it cannot write to the database (network, \
-         login, or a server that only reads)",
+        "no relay is alive; {} expired {} ago without a clean stop: its process died, or it cannot write to the database (network, \
+         login, or read-only server)",
         named(last.name.as_deref(), last.owner),
         in_words(last.expired_for)
     );
@@ -44,9 +44,9 @@ pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let failing: Vec<&LiveRelay> = relays.iter().filter(fails).collect();
     let count = match (failing.len(), relays.len()) {
         (0, _) => return last_failure(relays),
-        (1, 1) => "the only live relay cannot do its work".to_owned(),
-        (failing, all) if failing == all => format!("none of the {all} live relays can do its work"),
-        (failing, all) => format!("{failing} of {all} relays cannot do their work"),
+        (1, 1) => "the only live relay is ailing".to_owned(),
+        (failing, all) if failing == all => format!("all {all} live relays are ailing"),
+        (failing, all) => format!("{failing} of {all} relays are ailing"),
     };
     let trouble = failing
         .iter()
@@ -55,7 +55,7 @@ pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let what = match trouble {
         Some((relay, trouble)) => format!("{count}: {}", fails_at(relay, trouble)),
         None => format!(
-            "{count}: the broker does not confirm, or the database fails; the log of the relay names the error"
+            "{count}: the broker does not confirm, or the database fails; the relay's log has the error"
         ),
     };
     Some(Failing {
@@ -140,7 +140,7 @@ fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
     let (first, destination) = registered.next()?;
     let (other, elsewhere) = registered.find(|(_, other)| !other.agrees_with(destination))?;
     Some(format!(
-        "the relays publish apart: {} to {destination}, {} to {elsewhere}",
+        "the relays disagree: {} to {destination}, {} to {elsewhere}",
         named(first.name.as_deref(), first.owner),
         named(other.name.as_deref(), other.owner)
     ))
@@ -184,7 +184,7 @@ mod tests {
         );
         let all = failing(&[first.clone(), second]).expect("both fail");
         assert!(all.is_stuck);
-        let expected = "none of the 2 live relays can do its work: relay `b` has failed at the broker (transient) for 90 s: no responders";
+        let expected = "all 2 live relays are ailing: relay `b` has failed at the broker (transient) for 90 s: no responders";
         assert_eq!(all.what, expected);
         let some = failing(&[first, relay("c", Fit, None, "shop")]).expect("one fails");
         assert!(
@@ -240,10 +240,7 @@ mod tests {
             trouble,
         };
         let what = none_alive(&[expired]);
-        assert!(
-            what.contains("relay `a` stopped announcing itself 4 min ago"),
-            "{what}"
-        );
+        assert!(what.contains("relay `a` expired 4 min ago"), "{what}");
         assert!(what.ends_with("its last error: refused"), "{what}");
     }
 }

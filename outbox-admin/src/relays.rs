@@ -188,7 +188,7 @@ impl Columns for RelayRow {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("relay", |row| row.owner.to_string()),
         Column::new("name", |row| any(row.name.as_ref())),
-        Column::new("says", |row| row.says().to_owned()),
+        Column::new("health", |row| row.says().to_owned()),
         Column::new("partitions", |row| row.partitions.to_string()),
         Column::new("started", |row| any(row.started_at.map(utc))),
         Column::new("stream", |row| any(row.stream.as_ref())),

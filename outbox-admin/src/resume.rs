@@ -28,7 +28,7 @@ pub async fn preview_resume(store: &impl OutboxReader, aggregate: &Aggregate) ->
         )),
         (None, Some(left)) if !left.is_zero() => {
             let effect = format!(
-                "its back-off of {} s more ends now, and its messages are tried in order; a delayed message keeps its time",
+                "its back-off of {} s more ends now, and its messages are published in order; a delayed message keeps its due time",
                 left.as_secs()
             );
             Plan::new("resume", name, vec![effect])

@@ -95,7 +95,7 @@ impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Always => "always",
-            Self::Deletes => "unless published messages are kept for ever",
+            Self::Deletes => "unless published messages are kept forever",
             Self::Log => "with a log",
         })
     }
@@ -187,39 +187,34 @@ pub const GRANTS: &[Grant] = &[
             Role::Relay,
             "outbox_messages",
             &["DELETE"],
-            "delete what was published",
+            "delete published messages",
         )
     },
-    on(
-        Role::Relay,
-        "outbox_blocks",
-        ALL,
-        "make later messages of an aggregate wait",
-    ),
+    on(Role::Relay, "outbox_blocks", ALL, "store back-offs and halts"),
     on(Role::Relay, "outbox_leases", SELECT_UPDATE, "own partitions"),
     on(Role::Relay, "outbox_relays", ALL, "announce itself"),
     on(
         Role::Relay,
         "outbox_pauses",
         SELECT_UPDATE_DELETE,
-        "learn what is paused, and finish pauses that have ended",
+        "read pauses, and finish expired pauses",
     ),
     on(
         Role::Relay,
         "outbox_dedup_keys",
         SELECT_UPDATE_DELETE,
-        "delete keys after their time",
+        "delete expired keys",
     ),
-    log(Role::LogRelay, SELECT_UPDATE, "store how far the log is decided"),
+    log(Role::LogRelay, SELECT_UPDATE, "store the log position"),
     on(Role::Consumer, "inbox_messages", ALL, "handle each message once"),
     on(
         Role::Consumer,
         "inbox_dead_letters",
         ALL,
-        "keep what cannot be handled, and try it again",
+        "keep dead letters, and retry them",
     ),
     on(Role::Consumer, "inbox_sequences", NUMBERS, "strategy `sequence`"),
-    on(Role::Consumer, "inbox_pauses", SELECT, "learn that it is paused"),
+    on(Role::Consumer, "inbox_pauses", SELECT, "read its pause"),
     on(
         Role::Http,
         "inbox_requests",
@@ -236,11 +231,11 @@ pub const GRANTS: &[Grant] = &[
     log(
         Role::Viewer,
         SELECT,
-        "status, doctor, log status; replay and reconcile what came from the log",
+        "status, doctor, log status; replay and reconcile logged messages",
     ),
-    view("outbox_messages_readable", "SQL by hand"),
-    view("outbox_dead_letters", "SQL by hand"),
-    view("outbox_blocked", "SQL by hand"),
+    view("outbox_messages_readable", "SQL queries"),
+    view("outbox_dead_letters", "SQL queries"),
+    view("outbox_blocked", "SQL queries"),
     on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline, prove"),
     on(Role::Viewer, "inbox_sequences", SELECT, "why"),
     on(
@@ -251,12 +246,12 @@ pub const GRANTS: &[Grant] = &[
     ),
     on(Role::Viewer, "inbox_pauses", SELECT, "consumers list"),
     on(Role::Viewer, "inbox_operations", SELECT, "audit"),
-    view("inbox_dead_letters_readable", "SQL by hand"),
+    view("inbox_dead_letters_readable", "SQL queries"),
     on(
         Role::Operator,
         "outbox_operations",
         &["INSERT", "UPDATE"],
-        "write each change down",
+        "record each change",
     ),
     on(Role::Operator, "outbox_messages", &["UPDATE"], "retry, skip"),
     on(Role::Operator, "outbox_messages", &["INSERT"], "replay"),
@@ -284,7 +279,7 @@ pub const GRANTS: &[Grant] = &[
         Role::Operator,
         "inbox_operations",
         &["INSERT", "UPDATE"],
-        "write each change down",
+        "record each change",
     ),
     on(
         Role::Operator,

@@ -254,7 +254,11 @@ fn of_messages(backlog: &BacklogCounts) -> Vec<Reason> {
     }
     if backlog.dead_letters > backlog.halted_aggregates {
         let others = backlog.dead_letters - backlog.halted_aggregates;
-        let what = counted(others, "dead letter halts nothing", "dead letters halt nothing");
+        let what = counted(
+            others,
+            "dead letter halts no aggregate",
+            "dead letters halt no aggregate",
+        );
         reasons.push(Reason::new(State::Degraded, what, "outbox list --status dead"));
     }
     reasons
@@ -275,15 +279,8 @@ fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
 impl Failing {
     /// Other failures may end by themselves.
     pub(crate) fn reason(&self) -> Reason {
-        let messages = counted(
-            self.messages,
-            "message fails again and again",
-            "messages fail again and again",
-        );
-        let what = format!(
-            "{messages}, one of them {} times by now: {}",
-            self.failures, self.error
-        );
+        let messages = counted(self.messages, "message keeps failing", "messages keep failing");
+        let what = format!("{messages}, one of them {} times: {}", self.failures, self.error);
         match self.subject {
             Some(_) => Reason::new(State::Stuck, what, "outbox doctor"),
             None => Reason::new(State::Degraded, what, Command::from("outbox why").arg(self.id)),

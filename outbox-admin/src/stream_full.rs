@@ -29,7 +29,7 @@ pub(crate) fn reason(stream: &StreamFacts, pending: u64) -> Option<Reason> {
         let next = stream.edit(&format!("{flag} --discard=new"));
         return Some(Reason::new(State::Degraded, what, next));
     }
-    let mut what = format!("the stream is full ({holds}): it refuses what does not fit");
+    let mut what = format!("the stream is full ({holds}): it rejects new messages");
     let state = match pending {
         0 => State::Degraded,
         _ => {

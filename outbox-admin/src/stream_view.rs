@@ -35,12 +35,12 @@ pub trait StreamView: Send + Sync + 'static {
 
     /// Stream sequence of a published message, if on the stream.
     async fn locate(&self, _message: &Message) -> Result<Option<u64>, String> {
-        Err("this dashboard does not know the stream".to_owned())
+        Err("this dashboard has no access to the stream".to_owned())
     }
 
     /// Why the stream would reject messages now. Publishes nothing.
     async fn refuses(&self) -> Result<Refuses, String> {
-        Err("this dashboard does not know the stream".to_owned())
+        Err("this dashboard has no access to the stream".to_owned())
     }
 
     /// Retention of published rows; missing rows are reported. Default: [`RowsKept::Nothing`], so
@@ -61,12 +61,12 @@ pub trait StreamView: Send + Sync + 'static {
 
     /// Inbox rows for these events.
     async fn inboxes(&self, _events: &[EventId]) -> Result<InboxView, String> {
-        Err("this dashboard does not know the inboxes".to_owned())
+        Err("this dashboard has no access to the inboxes".to_owned())
     }
 
     /// Consumers of a message on the stream, with inbox rows.
     async fn readers(&self, _message: &Message, _stream_sequence: u64) -> Result<Readers, String> {
-        Err("this dashboard does not know the consumers".to_owned())
+        Err("this dashboard has no access to the consumers".to_owned())
     }
 
     /// Problem of the log, read every ten seconds for open pages.

@@ -96,7 +96,7 @@ fn since(recorded_at: OffsetDateTime, at: OffsetDateTime) -> String {
 impl Columns for TimelineEvent {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("recorded", |event| utc(event.row.recorded_at)),
-        Column::new("number", |event| {
+        Column::new("sequence", |event| {
             any(event.row.sequence.map(|sequence| format!("#{sequence}")))
         }),
         Column::linked(
@@ -177,7 +177,7 @@ impl Timeline {
                 Vec::new()
             }
             Err(error) => {
-                unseen.push(format!("missing numbers: {}", describe(&error)));
+                unseen.push(format!("missing sequences: {}", describe(&error)));
                 Vec::new()
             }
         };

@@ -5,7 +5,7 @@ use clap::Parser;
 use crate::commands::OutboxCommand;
 use crate::failure::{CommandError, Outcome};
 
-/// Publishes what services record in their databases, and says why something does not arrive.
+/// Publishes recorded events, and explains missing deliveries.
 #[derive(Debug, Parser)]
 #[command(name = "outbox", version)]
 pub struct Program {

@@ -51,9 +51,9 @@ fn full(stream: &StreamFacts) -> Option<Diagnosis> {
         true => (Check::Discard, State::Degraded),
         false => (Check::Stream, State::Stuck),
     };
-    let needed = "room for what consumers have not read, and discard policy new: a full stream refuses, and messages wait in the outbox";
+    let needed = "room for unread messages, and discard policy new: a full stream rejects, and messages wait in the outbox";
     let next = Next {
-        advice: Some("if the disk has room for it; or set a shorter `max_age`".to_owned()),
+        advice: Some("if the disk has room; or set a shorter `max_age`".to_owned()),
         ..full.next
     };
     Some(Diagnosis::new(check, state, ("", full.what), needed, next))
@@ -65,7 +65,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted, check: &mut impl FnMut(bool, Che
         Check::DuplicateWindow,
         format!("duplicate window {}", span(stream.duplicate_window)),
         format!(
-            "at least {}: a relay that is away for longer repeats messages after a crash",
+            "at least {}: a relay that restarts later may publish duplicates",
             span(WINDOW_NEEDED)
         ),
         stream.edit("--dupe-window=10m").into(),
@@ -78,8 +78,8 @@ fn times(stream: &StreamFacts, wanted: &Wanted, check: &mut impl FnMut(bool, Che
         Check::MaxAge,
         format!("max_age {}", stream.max_age.map(span).unwrap_or_default()),
         match wanted.retention {
-            Some(kept) => format!("at least {}, for which the outbox keeps published messages: reconciling would publish again what has expired", span(kept)),
-            None => "none, because the outbox keeps published messages for ever: reconciling would publish again what has expired".to_owned(),
+            Some(kept) => format!("at least {}, the `retention` of the outbox: reconcile would publish expired messages again", span(kept)),
+            None => "no limit, because the outbox keeps published messages forever: reconcile would publish expired messages again".to_owned(),
         },
         match wanted.retention {
             Some(kept) => stream.edit(&format!("--max-age={}", span(kept))).into(),
@@ -94,8 +94,8 @@ fn bounds(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, Stri
     check(
         is_limited && stream.drops_oldest && stream.reached().is_none(),
         Check::Discard,
-        "discard policy old: a full stream drops what nobody has read".to_owned(),
-        "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
+        "discard policy old: a full stream drops unread messages".to_owned(),
+        "discard policy new: a full stream rejects, and messages wait in the outbox".to_owned(),
         stream.edit("--discard=new").into(),
     );
     check(
@@ -114,7 +114,7 @@ fn bounds(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, Stri
             "{} messages per subject",
             stream.max_messages_per_subject.unwrap_or_default()
         ),
-        "no limit: slow consumers miss messages, or with discard_new_per_subject the next ones are refused"
+        "no limit: slow consumers miss messages, or with discard_new_per_subject new messages are rejected"
             .to_owned(),
         stream.unlimit_subjects(),
     );
@@ -134,22 +134,26 @@ fn keeping(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, Str
     check(
         !stream.keeps_what_was_read,
         Check::StreamRetention,
-        "a retention policy that deletes what was read".to_owned(),
-        "policy limits: reconciling and new consumers need what others have read".to_owned(),
-        Next::advice("make a stream of policy limits and move the consumers; it cannot be changed"),
+        "a retention policy that deletes acknowledged messages".to_owned(),
+        "policy limits: reconcile and new consumers need acknowledged messages".to_owned(),
+        Next::advice(
+            "create a stream with policy limits and move the consumers; the policy cannot be changed",
+        ),
     );
     check(
         stream.is_in_memory,
         Check::Replicas,
         "the stream is in memory".to_owned(),
-        "a file: a restart loses what was confirmed".to_owned(),
-        Next::advice("make a stream with file storage and move the consumers; it cannot be changed"),
+        "file storage: a restart loses confirmed messages".to_owned(),
+        Next::advice(
+            "create a stream with file storage and move the consumers; the storage cannot be changed",
+        ),
     );
     check(
         stream.is_clustered && stream.replicas < 3,
         Check::Replicas,
         format!("{} replicas in a cluster", stream.replicas),
-        "3: what was confirmed survives the loss of a node".to_owned(),
+        "3: confirmed messages survive the loss of a node".to_owned(),
         stream.edit("--replicas=3").into(),
     );
     check(
@@ -172,7 +176,7 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             Check::ConsumerPaused,
             State::Degraded,
             format!("paused: {reason}"),
-            "no pause that was forgotten".to_owned(),
+            "no forgotten pause".to_owned(),
             Command::from("outbox consumers resume").arg(name).into(),
         );
     }
@@ -209,7 +213,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
                 span(max_age)
             ),
             format!(
-                "less than {}: what is deleted before it was read is lost to this consumer",
+                "less than {}: messages deleted unread are lost to this consumer",
                 span(max_age / 2)
             ),
             Next::and_advice(
@@ -230,12 +234,12 @@ fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
         let (check, needed) = match trouble {
             ConsumerTrouble::DeadLetters => (
                 Check::ConsumerDeadLetters,
-                "a decision about each: remove the cause, then retry or discard them",
+                "none open: fix the cause, then retry or discard them",
             ),
             ConsumerTrouble::Idle => (Check::ConsumerBehind, "a process that runs this consumer"),
             ConsumerTrouble::Full | ConsumerTrouble::Hanging | ConsumerTrouble::Behind => (
                 Check::ConsumerBehind,
-                "handlers that end, and keep up with what comes",
+                "handlers that finish and keep up with the stream",
             ),
             // Other checks report these two.
             ConsumerTrouble::Paused | ConsumerTrouble::Absent => return None,
@@ -253,14 +257,14 @@ fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis
         Some(max_age) => (
             format!("for {}", span(max_age)),
             Next::advice(format!(
-                "let its service remember messages for longer, with a `retention` of at least {}",
+                "raise the `retention` of its inbox to at least {}",
                 span(max_age + MEMORY_MARGIN)
             )),
         ),
         None => {
             let shorter = span(memory.saturating_sub(MEMORY_MARGIN));
             (
-                "for ever".to_owned(),
+                "forever".to_owned(),
                 stream.edit(&format!("--max-age={shorter}")).into(),
             )
         }
@@ -271,11 +275,11 @@ fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis
         (
             &consumer.name,
             format!(
-                "its inbox remembers messages for {}, and the stream keeps them {kept}",
+                "its inbox keeps rows for {}, and the stream keeps messages {kept}",
                 span(memory)
             ),
         ),
-        "an hour more than the stream: a replay in between takes effect twice",
+        "an hour longer than the stream: otherwise a replay takes effect twice",
         next,
     ))
 }
@@ -352,7 +356,7 @@ mod tests {
             ),
         ] {
             for (drops_oldest, check, state, does) in [
-                (false, Check::Stream, State::Stuck, "it refuses what does not fit"),
+                (false, Check::Stream, State::Stuck, "it rejects new messages"),
                 (
                     true,
                     Check::Discard,

@@ -27,7 +27,7 @@ pub fn of_setup(checked: Result<Vec<SetupProblem>, StoreError>) -> Vec<Diagnosis
         Err(error) => vec![Diagnosis::failed(
             Check::Database,
             describe(&error),
-            "a primary that answers, and a login that it accepts",
+            "a reachable primary, and a valid login",
             Next::advice("correct DATABASE_URL, or start the server"),
         )],
     }
@@ -43,7 +43,7 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
         ),
         SetupKind::Tables => (
             Check::Tables,
-            "the tables of this version, where `schema` and `prefix` say",
+            "the tables of this version, in `schema` with `prefix`",
             "outbox migrate --yes".into(),
         ),
         SetupKind::Leases => (
@@ -61,19 +61,19 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
         }
         SetupKind::Version => (
             Check::DatabaseVersion,
-            "a version that is supported",
+            "a supported version",
             Next::advice(repair),
         ),
         SetupKind::Login => (
             Check::Database,
-            "a login that the server accepts",
+            "a valid login",
             Next::advice("correct DATABASE_URL"),
         ),
         SetupKind::Tls => (
             Check::Database,
-            "a certificate for the host name of the address, from an authority that is well known or that the address names",
+            "a certificate for this host name, signed by a trusted authority",
             Next::advice(
-                "name its authority in DATABASE_URL, with sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
+                "name the authority in DATABASE_URL: sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
             ),
         ),
         _ => {
@@ -83,7 +83,7 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
             };
             let needed = match state {
                 State::Stuck => "a database that a relay can use",
-                _ => "a setting with which nothing is late or lost",
+                _ => "a setting without delays or losses",
             };
             (Check::DatabaseSetting, needed, Next::advice(advice))
         }
@@ -96,14 +96,14 @@ pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = of_clock(facts).into_iter().collect();
     if facts.ahead_of_aggregates > 0 {
         let seen = format!(
-            "{} of the newest messages have a number that outbox_aggregates has not assigned yet",
+            "{} of the newest messages have a sequence that outbox_aggregates has not assigned yet",
             facts.ahead_of_aggregates
         );
         found.push(Diagnosis::new(
             Check::Numbers,
             State::Stuck,
             ("", seen),
-            "the number of the last message of each aggregate: the next messages get numbers of earlier ones",
+            "the last sequence of each aggregate: otherwise new messages reuse sequences",
             // SQL, not a shell command.
             Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
@@ -145,15 +145,14 @@ fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
 pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
     if relays.is_empty() {
         let what = relay_causes::none_alive(expired);
-        let needed = "one relay, better two: nothing is published without";
+        let needed = "one relay, better two: no message is published without a relay";
         let next = match as_relay && expired.is_empty() {
             true => "outbox relay run".into(),
             false => Next::start_relay(),
         };
         return vec![warning(Check::Relays, ("", what), needed, next)];
     }
-    let needed =
-        "relays that reach broker and database, with one stream, one way to build subjects and one source";
+    let needed = "relays that reach broker and database, with the same stream, subjects and source";
     let reasons = relay_causes::reasons(relays).into_iter();
     reasons
         .map(|reason| of_reason(Check::Relays, reason, needed))
@@ -195,7 +194,7 @@ pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
                 name,
                 format!("publishing of {name} is paused, and no aggregate of this type is known"),
             ),
-            "an aggregate type, written as in the events: what was meant goes on",
+            "the aggregate type as in the events: the intended type is not paused",
             unpause(Some(name)),
         )
     }));
@@ -203,11 +202,8 @@ pub fn of_pauses(held: &PauseFacts, now: OffsetDateTime) -> Vec<Diagnosis> {
         Diagnosis::new(
             Check::Pauses,
             State::Stuck,
-            (
-                name,
-                format!("messages of {name} are held, and no pause of it is there to release them"),
-            ),
-            "a pause for all that is held: nobody releases it otherwise",
+            (name, format!("messages of {name} are held without a pause")),
+            "a pause for all held messages: its end releases them",
             Command::from("outbox pause --for 1s --reason release --yes").option("--aggregate-type", name),
         )
     }));
@@ -228,7 +224,7 @@ fn of_pause(pause: &Pause, now: OffsetDateTime) -> Option<Diagnosis> {
             subject.unwrap_or_default(),
             format!("publishing of {scope} has been paused for {hours} by {by}: {reason}"),
         ),
-        format!("at most {}, or a pause that somebody remembers", span(PAUSED_MAX)),
+        format!("at most {}, unless the pause is intended", span(PAUSED_MAX)),
         unpause(subject),
     ))
 }
@@ -262,11 +258,11 @@ impl Failing {
                     self.id, self.failures, self.error
                 ),
             ),
-            "a stream that takes the subject of each event, also of one with a subject of its own",
+            "a stream that captures the subject of each event",
             Next::and_advice(
                 Command::from("nats stream info").arg(stream),
                 format!(
-                    "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
+                    "then `nats stream edit {}` with --subjects for each present subject, and --subjects={}",
                     quoted(stream),
                     quoted(subject)
                 ),

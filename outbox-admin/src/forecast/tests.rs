@@ -44,13 +44,13 @@ fn check(earlier: &Seen, now: &Seen, expected: &[(Outlook, Option<u64>, &str)]) 
 
 #[test]
 fn only_a_shrinking_backlog_ends() {
-    let ends = "500 messages are to be published, 10.0 fewer each second; all of them in 50 s";
+    let ends = "500 messages are pending, 10.0 fewer each second; all are published in 50 s";
     check(&backlog(600), &backlog(500), &[(Outlook::Ends, Some(50), ends)]);
-    let grows = "1 message is to be published, 0.1 more each second";
+    let grows = "1 message is pending, 0.1 more each second";
     check(&backlog(0), &backlog(1), &[(Outlook::Never, None, grows)]);
-    let stands = "7 messages are to be published, as many as before";
+    let stands = "7 messages are pending, unchanged";
     check(&backlog(7), &backlog(7), &[(Outlook::Never, None, stands)]);
-    let done = "nothing is to be published";
+    let done = "nothing is pending";
     check(&backlog(7), &backlog(0), &[(Outlook::Done, None, done)]);
 }
 
@@ -60,13 +60,13 @@ fn estimated_backlog_has_a_rate_and_an_end() {
         pending: Some((estimate, false)),
         ..Seen::default()
     };
-    let ends = "about 2000000 messages are to be published, 8000.0 fewer each second; all of them in 4 min";
+    let ends = "about 2000000 messages are pending, 8000.0 fewer each second; all are published in 4 min";
     check(
         &about(2_080_000),
         &about(2_000_000),
         &[(Outlook::Ends, Some(250), ends)],
     );
-    let grows = "about 2000000 messages are to be published, 100.0 more each second";
+    let grows = "about 2000000 messages are pending, 100.0 more each second";
     check(
         &about(1_999_000),
         &about(2_000_000),
@@ -91,9 +91,9 @@ fn a_consumer_catches_up_or_never_does() {
         &consumer(200, 51),
         &[(Outlook::Never, None, never)],
     );
-    let none = "1 message is left, and it handles none";
+    let none = "1 message is left, and none are handled";
     check(&consumer(1, 1), &consumer(1, 1), &[(Outlook::Never, None, none)]);
-    let done = "it has handled everything";
+    let done = "nothing is left";
     check(&consumer(1, 1), &consumer(0, 2), &[(Outlook::Done, None, done)]);
 }
 

@@ -100,16 +100,14 @@ impl LetterChange {
     pub(crate) fn effects(self) -> Vec<String> {
         let effects: &[&str] = match self {
             Self::Retry => &[
-                "a running inbox of the consumer tries them soon, another one at its start; those of an aggregate in the order of the stream",
-                "later messages of their aggregates have usually been handled by then",
-                "those that fail again are open again, with the new error",
+                "a running inbox retries them soon, a stopped inbox at its start, in stream order per aggregate",
+                "later messages of their aggregates are usually handled already",
+                "dead letters that fail again reopen with the new error",
             ],
-            Self::CancelRetry => {
-                &["they are open again; those that an inbox is trying at this moment are left out"]
-            }
+            Self::CancelRetry => &["the dead letters reopen, unless an inbox is retrying them now"],
             Self::Discard => &[
                 "the only copy of their bytes outside the stream is deleted",
-                "a copy of the message that is delivered later has no effect, until the inbox forgets the message",
+                "a later delivery of the message has no effect while the inbox keeps its row",
             ],
         };
         effects.iter().map(|&effect| effect.to_owned()).collect()

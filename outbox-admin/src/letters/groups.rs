@@ -33,7 +33,7 @@ impl Serialize for GroupFingerprint {
 
 /// Malformed fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
+#[error("invalid fingerprint; `outbox dead-letters groups` prints fingerprints (16 hexadecimal digits)")]
 pub struct GroupFingerprintError;
 
 impl FromStr for GroupFingerprint {

@@ -165,7 +165,7 @@ impl Columns for LetterDetail {
             |detail| aggregate(&detail.row),
             |detail| why_aggregate(&detail.row),
         ),
-        Column::new("number", |detail| any(detail.row.sequence)),
+        Column::new("sequence", |detail| any(detail.row.sequence)),
         Column::new("type", |detail| any(detail.row.event_type.as_ref())),
         Column::new("since", |detail| utc(detail.row.dead_lettered_at)),
         Column::new("attempts", |detail| detail.row.attempts.to_string()),

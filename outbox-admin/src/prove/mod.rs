@@ -169,7 +169,7 @@ pub enum ProofError {
         source: DbErr,
     },
     /// The span exceeds a memory bound.
-    #[error("the span has more than {max} {what}; choose a shorter one")]
+    #[error("the span has more than {max} {what}; choose a shorter span")]
     TooMany {
         /// What exceeds the bound.
         what: &'static str,
@@ -214,7 +214,7 @@ pub async fn prove(
     }
     if !floors.is_empty() && !has_inbox {
         proof.add_unseen(
-            "no database that was asked has tables of inboxes; give the file an outbox with that database, `schema` and `prefix`",
+            "no inbox tables were found; add an `[[outbox]]` with their database, `schema` and `prefix` to the file",
             "outbox doctor",
         );
     }

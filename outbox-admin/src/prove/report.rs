@@ -200,7 +200,7 @@ impl Findings {
 
     /// On the stream, because the outbox may have no row.
     fn look(&self, stream: Option<&str>) -> Next {
-        let advice = "compare its headers with the outbox; `outbox why` says what the outbox has of an event";
+        let advice = "compare its headers with the outbox; `outbox why` shows the state of an event";
         let first = self.first.first().and_then(|found| found.stream_sequence);
         match (stream, first) {
             (Some(stream), Some(sequence)) => {
@@ -275,33 +275,33 @@ impl Proof {
         self.add(
             State::Stuck,
             self.ghosts.count,
-            "message on the stream is not as the outbox has recorded it, or was never recorded",
-            "messages on the stream are not as the outbox has recorded them, or were never recorded",
+            "message on the stream has no matching row",
+            "messages on the stream have no matching rows",
             self.ghosts.look(stream),
         );
         let first = self.holes.first.first();
         self.add(
             State::Stuck,
             self.holes.count,
-            "number of an aggregate has no row and no message on the stream: its row was deleted; not known: whether its event was published before",
-            "numbers of aggregates have no rows and no messages on the stream: their rows were deleted; not known: whether their events were published before",
+            "sequence of an aggregate has no row and no message on the stream: its row was deleted; unknown: whether its event was published",
+            "sequences of aggregates have no rows and no messages on the stream: their rows were deleted; unknown: whether their events were published",
             match first {
                 Some(hole) => Command::from("outbox timeline").arg(hole.aggregate()).into(),
-                None => Next::advice("name more findings: `--limit`"),
+                None => Next::advice("list more findings: `--limit`"),
             },
         );
         self.add(
             State::Degraded,
             self.holes.unknown,
-            "number of an aggregate may have no row: too many rows were recorded at its time, or they could not be read",
-            "numbers of aggregates may have no rows: too many rows were recorded at their time, or they could not be read",
+            "sequence of an aggregate may have no row: its time has too many rows, or unreadable rows",
+            "sequences of aggregates may have no rows: their time has too many rows, or unreadable rows",
             Next::advice("prove a shorter span"),
         );
         self.add(
             State::Stuck,
             self.inversions.count,
-            "event came onto the stream behind a later one of its aggregate; what was retried behind others, or published again, comes late by design",
-            "events came onto the stream behind later ones of their aggregates; what was retried behind others, or published again, comes late by design",
+            "event is on the stream after a later event of its aggregate; expected after a late retry or a reconcile",
+            "events are on the stream after later events of their aggregates; expected after a late retry or a reconcile",
             next_of(&self.inversions, "outbox show"),
         );
     }
@@ -311,8 +311,8 @@ impl Proof {
         self.add(
             State::Stuck,
             books.missing.count,
-            &format!("event has left {name} without effect"),
-            &format!("events have left {name} without effect"),
+            &format!("event was acknowledged by {name} without effect"),
+            &format!("events were acknowledged by {name} without effect"),
             next_of(&books.missing, "outbox why"),
         );
         self.add(
@@ -325,8 +325,8 @@ impl Proof {
         self.add(
             State::Degraded,
             books.failed,
-            &format!("event failed at {name} and is tried again"),
-            &format!("events failed at {name} and are tried again"),
+            &format!("event failed at {name} and is retried"),
+            &format!("events failed at {name} and are retried"),
             "outbox consumers list",
         );
     }
@@ -342,20 +342,20 @@ impl Proof {
             ),
             (
                 stream.logged_absent,
-                "logged event is not on the stream: the log relay has not come to it, or it is lost",
-                "logged events are not on the stream: the log relay has not come to them, or they are lost",
+                "logged event is not on the stream: the log relay has not reached it, or it is lost",
+                "logged events are not on the stream: the log relay has not reached them, or they are lost",
                 "outbox status",
             ),
             (
                 stream.expired,
-                "published message may have left the stream by its limits",
-                "published messages may have left the stream by its limits",
+                "published message may have expired on the stream",
+                "published messages may have expired on the stream",
                 "outbox doctor",
             ),
             (
                 stream.unrecorded,
-                "message on the stream is older than the rows that the outbox keeps",
-                "messages on the stream are older than the rows that the outbox keeps",
+                "message on the stream is older than the rows of the outbox",
+                "messages on the stream are older than the rows of the outbox",
                 "outbox doctor",
             ),
         ];
@@ -363,7 +363,7 @@ impl Proof {
             self.add(State::Degraded, count, one, many, next);
         }
         if outbox.committed == 0 {
-            let what = "the outbox keeps no message of this span; it may be older than `retention`, or published messages are deleted at once";
+            let what = "the outbox has no message of this span; it may be older than `retention`, or published messages are deleted at once";
             self.reasons
                 .push(Reason::new(State::Degraded, what, "outbox list"));
         }
@@ -389,7 +389,7 @@ impl Proof {
 fn next_of(findings: &Findings, command: &'static str) -> Next {
     match findings.first.first() {
         Some(found) => Command::from(command).arg(found.event_id).into(),
-        None => Next::advice("name more findings: `--limit`"),
+        None => Next::advice("list more findings: `--limit`"),
     }
 }
 

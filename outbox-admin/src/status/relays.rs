@@ -68,7 +68,7 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
     let unowned = partitions.all.saturating_sub(partitions.owned);
     if !relays.is_empty() && unowned > 0 {
         let what = format!(
-            "{unowned} of {} partitions have no owner; after a start or a crash that lasts for seconds",
+            "{unowned} of {} partitions have no owner; normal for seconds after a start or a crash",
             partitions.all
         );
         reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
@@ -140,7 +140,7 @@ mod tests {
         let all = facts(&[Ailing, Ailing], ALL);
         check(
             &of_relays(&backlog(1), &all),
-            &[(State::Stuck, "none of the 2 live relays")],
+            &[(State::Stuck, "all 2 live relays")],
         );
     }
 

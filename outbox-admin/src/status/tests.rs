@@ -35,7 +35,7 @@ fn dead_letters_have_one_reason() {
     dead.dead_letters = 1;
     check(
         &of_messages(&dead),
-        &[(State::Degraded, "1 dead letter halts nothing")],
+        &[(State::Degraded, "1 dead letter halts no aggregate")],
     );
     dead.halted_aggregates = 1;
     check(&of_messages(&dead), &[(State::Degraded, "1 aggregate is halted")]);
@@ -87,8 +87,7 @@ async fn pause_is_degraded_with_resume_command() {
     };
     store.pause(&request).await.expect("paused");
     let status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
-    let what =
-        "publishing of aggregates of type order is paused by alice (it ends by itself in 60 s): overrun";
+    let what = "publishing of aggregates of type order is paused by alice (ends in 60 s): overrun";
     check(&status.reasons, &[(State::Degraded, what)]);
     assert_eq!(
         status.reasons[0].next.line(),
@@ -112,10 +111,7 @@ async fn unhealthy_consumer_degrades_the_status() {
         crate::consumers::dead("billing", 3),
         crate::consumers::dead("mail", 0),
     ]);
-    let expected = (
-        State::Degraded,
-        "consumer billing: 3 dead letters wait for a decision",
-    );
+    let expected = (State::Degraded, "consumer billing: 3 dead letters are open");
     check(&status.reasons, &[expected]);
     assert_eq!(status.state, State::Degraded);
     let expected = ConsumerCounts {

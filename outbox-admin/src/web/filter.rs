@@ -55,14 +55,14 @@ pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Prob
         return Ok(selection);
     };
     let row_id = after.parse();
-    let malformed = |_| Problem::Malformed("`after` is no row id; it is a number".to_owned());
+    let malformed = |_| Problem::Malformed("`after` is not a row id (a number)".to_owned());
     Ok(selection.after(row_id.map_err(malformed)?))
 }
 
 /// PostgreSQL rejects NUL in text, so no outbox contains it.
 pub(super) fn storable(text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
-        let what = "the address holds the character NUL (`%00`), which no name has; leave it out";
+        let what = "the address contains NUL (`%00`), which no name contains; remove it";
         return Err(Problem::Malformed(what.to_owned()));
     }
     Ok(())

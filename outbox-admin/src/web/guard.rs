@@ -38,7 +38,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
     let mut response = match request.extensions().get::<Access>() {
         Some(_) => next.run(request).await,
         None => {
-            let why = "nobody has said who asks; the application has to put an `Access` into the request\n";
+            let why = "authentication required: the application must add an `Access` to the request\n";
             (StatusCode::FORBIDDEN, why).into_response()
         }
     };

@@ -117,7 +117,7 @@ fn page_of(visit: &Visit, command: &Command) -> Option<String> {
 }
 
 pub(super) fn not_seen(unseen: &str) -> Markup {
-    html! { p.note { "Not seen: " (unseen) } }
+    html! { p.note { "Not checked: " (unseen) } }
 }
 
 pub(super) fn status(word: &str) -> Markup {
@@ -185,7 +185,7 @@ fn cell<T>(visit: &Visit, column: &Column<T>, value: &T) -> Markup {
     let page = command.and_then(|command| page_of(visit, &command));
     match (column.name, page) {
         (_, Some(page)) => html! { a href=(page) { (text) } },
-        ("status" | "state" | "says", None) => status(&text),
+        ("status" | "state" | "health", None) => status(&text),
         (_, None) => html! { (text) },
     }
 }

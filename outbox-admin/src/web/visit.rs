@@ -75,7 +75,7 @@ impl Problem {
             Self::NotFound(_) => "Not found",
             Self::Malformed(_) => "Malformed",
             Self::Failed(_) => "Database unavailable",
-            Self::Silent(_) => "No answer in time",
+            Self::Silent(_) => "Query timed out",
         }
     }
 }

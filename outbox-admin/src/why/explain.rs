@@ -38,8 +38,8 @@ fn number_missing(facts: &Facts) -> Vec<Finding> {
         more => format!(" and {}", counted(more as u64, "further hole", "further holes")),
     };
     let what = format!(
-        "{aggregate} has no row for {}{more}. The outbox numbers events without holes and keeps rows of events recorded after {}, so rows were deleted. Not known: whether \
-         their events were published before",
+        "{aggregate} has no row for {}{more}. Sequences have no gaps, and the outbox keeps rows of events recorded after {}, so rows were deleted. Unknown: whether \
+         their events were published",
         numbers.join(", "),
         rfc3339(first.recorded_after)
     );
@@ -69,7 +69,7 @@ fn of_message(facts: &Facts) -> Vec<Finding> {
 }
 
 fn error_of(message: &StoredMessage) -> &str {
-    message.error.as_deref().unwrap_or("no error was kept")
+    message.error.as_deref().unwrap_or("no stored error")
 }
 
 /// A remaining wait is never zero.
@@ -81,8 +81,8 @@ fn not_held(facts: &Facts) -> Finding {
     if let (Subject::Aggregate(aggregate), Some(head), true) = (&facts.subject, facts.head, facts.keeps_last)
     {
         let what = format!(
-            "{aggregate} has recorded {}, the last one at {}, and the outbox holds none of them although it keeps rows of that time: rows were deleted. Not known: whether \
-             their events were published before",
+            "{aggregate} has recorded {}, the last at {}, and the outbox has none of them although it keeps rows of that time: rows were deleted. Unknown: whether \
+             their events were published",
             counted(head.last_sequence, "message", "messages"),
             rfc3339(head.recorded_at)
         );
@@ -92,13 +92,13 @@ fn not_held(facts: &Facts) -> Finding {
     let (what, next) = match (&facts.subject, facts.head) {
         (Subject::Message(id), _) => (
             format!(
-                "the outbox does not hold message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted"
+                "the outbox has no message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted"
             ),
             "outbox list --since 1h".into(),
         ),
         (Subject::Aggregate(aggregate), Some(head)) => (
             format!(
-                "{aggregate} has recorded {}, and the outbox holds none of them: their rows were deleted. Not known: whether their events were published before",
+                "{aggregate} has recorded {}, and the outbox has none of them: their rows were deleted. Unknown: whether their events were published",
                 counted(head.last_sequence, "message", "messages")
             ),
             Command::from("outbox list").option("--aggregate-type", &aggregate.aggregate_type),
@@ -118,9 +118,9 @@ fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec
     let (mut findings, consumers) = match &facts.readers {
         None => (
             Vec::new(),
-            "if it has no effect, the reason is at the consumer".to_owned(),
+            "if the effect is missing, check the consumer".to_owned(),
         ),
-        Some(Err(error)) => (Vec::new(), format!("its consumers are not known: {error}")),
+        Some(Err(error)) => (Vec::new(), format!("its consumers were not checked: {error}")),
         Some(Ok(readers)) => readers::judge(stored, stream_sequence, readers),
     };
     let consumers = match consumers.is_empty() {
@@ -170,7 +170,7 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
             Cause::StreamUnknown,
             State::Degraded,
             Some(stored),
-            format!("{name} was published; whether it is still on the stream is not known: {why}"),
+            format!("{name} was published; whether it is still on the stream is unknown: {why}"),
             ["outbox doctor"],
         ),
         Place::NotAsked | Place::OnStream(_) => finding(
@@ -178,7 +178,7 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
             State::Degraded,
             Some(stored),
             format!(
-                "{name} was published, but its row cannot be read, so it cannot be looked for on the stream"
+                "{name} was published, but its row cannot be read, so the stream was not searched"
             ),
             [Command::from("outbox show").arg(stored.id)],
         ),
@@ -191,8 +191,8 @@ fn logged(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     }
     let stored = &message.stored;
     let what = format!(
-        "{} was recorded for a log relay and is not on the stream: the log relay has not come to it, or it was published and has left the stream; look at the \
-         health of the log relay, and at its replication slot in pg_replication_slots",
+        "{} was recorded for a log relay and is not on the stream: the log relay has not reached it, or it was published and has left the stream; check the \
+         health of the log relay, and its replication slot in pg_replication_slots",
         named(stored)
     );
     vec![finding(
@@ -217,7 +217,7 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
             format!("it halts its aggregate; {behind} behind it"),
         )
     } else {
-        (State::Degraded, "its aggregate goes on without it".to_owned())
+        (State::Degraded, "its aggregate continues without it".to_owned())
     };
     let what = format!(
         "{} is a dead letter after {}: {}. {consequence}",
@@ -319,7 +319,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
         )
     } else {
         let what = format!(
-            "{} waits behind {} of its aggregate, which has failed {} and is tried again in {}: {}",
+            "{} waits behind {} of its aggregate, which has failed {} and is retried in {}: {}",
             named(stored),
             named(other),
             times(other),
@@ -341,16 +341,12 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     // A back-off changes the due time of unsequenced messages.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
-        let what = format!(
-            "{} is delayed: its own time comes in {}",
-            named(stored),
-            left(wait)
-        );
+        let what = format!("{} is delayed: due in {}", named(stored), left(wait));
         return Some(finding(Cause::Delayed, State::Well, Some(stored), what, [show]));
     }
     let wait = blocked_for.or(message.delayed_for)?;
     let what = format!(
-        "{} has failed {} and is tried again in {}: {}",
+        "{} has failed {} and is retried in {}: {}",
         named(stored),
         times(stored),
         left(wait),
@@ -388,7 +384,7 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
     let partition = stored.aggregate.partition();
     let Some(owner) = facts.owner else {
         let what = format!(
-            "no relay owns partition {partition}, to which {} belongs; after a start or a crash that lasts for seconds",
+            "no relay owns partition {partition} of {}; normal for seconds after a start or a crash",
             named(stored)
         );
         return Some(finding(
@@ -403,20 +399,13 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
         .owning_relay()
         .filter(|relay| relay.fitness == Fitness::Ailing)
     {
-        let fails = relay_causes::of_relay(relay).unwrap_or_else(|| {
-            "it does not reach the broker, or cannot fetch or settle; its log says why".to_owned()
-        });
+        let fails = relay_causes::of_relay(relay)
+            .unwrap_or_else(|| "it cannot publish, fetch or settle; its log has the error".to_owned());
         return Some(ailing(format!(
-            "the relay {owner}, which owns partition {partition}, cannot do its work: {fails}"
+            "relay {owner} of partition {partition} is ailing: {fails}"
         )));
     }
-    is_due.then(|| {
-        due(
-            facts,
-            message,
-            &format!("the relay {owner}, which owns partition {partition},"),
-        )
-    })
+    is_due.then(|| due(facts, message, &format!("relay {owner} of partition {partition}")))
 }
 
 fn ailing(what: String) -> Finding {
@@ -440,13 +429,13 @@ fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
     }
     let due = match &facts.before {
         Some(first) => format!(
-            "comes after {} of its aggregate, which may be published now",
+            "comes after {} of its aggregate, which is due",
             named(&first.stored)
         ),
-        None => "may be published now".to_owned(),
+        None => "due".to_owned(),
     };
     let what = format!(
-        "{name} is {} and {due}; {relay} has not come to it yet",
+        "{name} is {} and {due}; {relay} has not reached it yet",
         stored.status.as_str()
     );
     let next = ["outbox status", "outbox relay list"];

@@ -225,7 +225,7 @@ impl Question {
             looked.map_err(|error| describe(&error))
         };
         if let Err(error) = answered(patience, holes).await {
-            self.facts.unseen.push(format!("missing numbers: {error}"));
+            self.facts.unseen.push(format!("missing sequences: {error}"));
         }
         if let Some(message) = self.facts.failing() {
             let refuses = answered(patience, stream.refuses()).await;

@@ -23,7 +23,7 @@ pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -
     let last = numbers.last;
     (stored.sequence? <= last).then(|| {
         format!(
-            "consumer {consumer} goes by numbers, and is at #{last} of its aggregate: each number up to that one is done, or was passed"
+            "consumer {consumer} (strategy `sequence`) is at #{last} of its aggregate: sequences up to #{last} are done or skipped"
         )
     })
 }
@@ -40,10 +40,10 @@ pub(super) fn gap(
     let aggregate = &stored.aggregate;
     let failing = failing.filter(|failing| (last + 1..number).contains(failing));
     let waits = match failing {
-        Some(failing) => format!("#{failing} has failed there and is tried again, and this one waits for it"),
+        Some(failing) => format!("#{failing} has failed there and is retried, and this event waits for it"),
         None if last == 0 || last + 1 == number => return None,
         None => format!(
-            "{} not been handled there and would come first. Unless gaps are normal to its handler (`gap = \"0s\"`), this one waits for that, until the time `gap` of the \
+            "{} not been handled there and would come first. Unless the handler accepts gaps (`gap = \"0s\"`), this event waits until the time `gap` of the \
              handler is over",
             have(last + 1, number - 1)
         ),
@@ -53,7 +53,7 @@ pub(super) fn gap(
         _ => format!("is at #{last} of {aggregate}"),
     };
     let what = format!(
-        "{} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed it. The consumer goes by numbers and {at}: {waits}",
+        "{} is on the stream with stream sequence {stream_sequence}, and was delivered to consumer {consumer}. The consumer uses strategy `sequence` and {at}: {waits}",
         named(stored)
     );
     let next = Command::from("outbox timeline").arg(aggregate);
@@ -126,8 +126,8 @@ mod tests {
         };
         check(at(3, None), "is at #3 of order/1: #4 has not been handled there");
         check(at(1, None), "order/1: #2–#4 have not been handled there");
-        check(at(3, None), "Unless gaps are normal to its handler");
-        check(at(1, Some(3)), "#3 has failed there and is tried again");
+        check(at(3, None), "Unless the handler accepts gaps");
+        check(at(1, Some(3)), "#3 has failed there and is retried");
         check(at(3, Some(4)), "#4 has failed there");
         check(
             at(0, Some(4)),

@@ -70,9 +70,14 @@ pub(super) fn judge(
         }
     }
     if readers.readers.is_empty() && readers.unseen.is_empty() {
-        said.push("no durable consumer of the stream takes it".to_owned());
+        said.push("no durable consumer of the stream matches it".to_owned());
     }
-    said.extend(readers.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
+    said.extend(
+        readers
+            .unseen
+            .iter()
+            .map(|unseen| format!("not checked: {unseen}")),
+    );
     findings.sort_by_key(|found| std::cmp::Reverse(found.state));
     (findings, said.join("; "))
 }
@@ -98,12 +103,12 @@ fn of_reader(
         }
         Some((EffectOutcome::Failed, effect)) => {
             let failed = counted(effect.attempts, "time", "times");
-            let error = effect.error.as_deref().unwrap_or("no error was kept");
+            let error = effect.error.as_deref().unwrap_or("no stored error");
             let what = format!("{name} has failed {failed} in consumer {consumer}: {error}");
             // Failed messages are redelivered regardless of `max_ack_pending`.
             let waits = paused(stored, reader, &what).or_else(|| idle(stored, reader, &what));
             return Judged::Amiss(waits.unwrap_or_else(|| {
-                let what = format!("{what}. It is tried again");
+                let what = format!("{what}. It is retried");
                 lags(Cause::ConsumerFailed, stored, what)
             }));
         }
@@ -119,7 +124,7 @@ fn of_reader(
     }
     if reader.floor >= stream_sequence {
         return Judged::Said(format!(
-            "consumer {consumer} has left it behind and keeps no row of it"
+            "consumer {consumer} has acknowledged it and keeps no row of it"
         ));
     }
     if let Some(gap) = numbers.and_then(|numbers| numbers::gap(stored, stream_sequence, consumer, numbers)) {
@@ -133,14 +138,14 @@ fn of_reader(
         return Judged::Said(handed(consumer, earlier.copied()));
     }
     let what = format!(
-        "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed messages up to {}",
+        "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} received messages up to {}",
         reader.delivered
     );
     let waits = paused(stored, reader, &what)
         .or_else(|| full(stored, reader, &what))
         .or_else(|| idle(stored, reader, &what));
     Judged::Amiss(waits.unwrap_or_else(|| {
-        let what = format!("{what}. It has not come to it yet");
+        let what = format!("{what}. The consumer has not reached it yet");
         lags(Cause::ConsumerBehind, stored, what)
     }))
 }
@@ -151,7 +156,7 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
         named(stored),
         reader.consumer,
         counted(effect.attempts, "failed attempt", "failed attempts"),
-        effect.error.as_deref().unwrap_or("no error was kept")
+        effect.error.as_deref().unwrap_or("no stored error")
     );
     let next = ["outbox dead-letters list", "outbox dead-letters retry"].map(|command| {
         Command::from(command)
@@ -170,12 +175,12 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
 fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
     let Some(earlier) = earlier else {
         return format!(
-            "consumer {consumer} was handed it and has not said what became of it: it is at work, or keeps it back behind an earlier message of its aggregate"
+            "consumer {consumer} received it, without a result yet: its handler runs, or it waits for an earlier message of its aggregate"
         );
     };
     format!(
-        "consumer {consumer} was handed it and has not said what became of it. Event {} of its aggregate came before it, and has failed there {}: {}. If the consumer keeps \
-         the order, this one waits for that one",
+        "consumer {consumer} received it, without a result yet. The earlier event {} of its aggregate has failed there {}: {}. If the consumer keeps \
+         the order, this event waits for it",
         earlier.event_id,
         counted(earlier.effect.attempts, "time", "times"),
         earlier.effect.error.as_deref().unwrap_or_default()
@@ -203,8 +208,8 @@ fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
     }
     let messages = counted(unacknowledged, "message", "messages");
     let what = format!(
-        "{what}. It has {messages} unacknowledged and may have {max} (`max_ack_pending`). Each of these is at work, is tried again, or waits for an earlier event or for a \
-         version that handles it; new ones are handed out when some are acknowledged"
+        "{what}. It has {messages} unacknowledged, the limit is {max} (`max_ack_pending`). Each of these runs, is retried, or waits for an earlier event or a \
+         version that handles it; the server delivers more after acknowledgements"
     );
     Some(lags(Cause::ConsumerFull, stored, what))
 }
@@ -214,7 +219,7 @@ fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
     if reader.is_receiving || reader.unacknowledged > 0 {
         return None;
     }
-    let what = format!("{what}. One look saw no process of the consumer that asks for messages");
+    let what = format!("{what}. No process of the consumer was requesting messages");
     Some(lags(Cause::ConsumerIdle, stored, what))
 }
 
@@ -400,7 +405,10 @@ mod tests {
             reader.floor = 9;
         };
         let (findings, said) = judge_fifth(&left);
-        assert!(findings.is_empty() && said.contains("left it behind"), "{said}");
+        assert!(
+            findings.is_empty() && said.contains("has acknowledged it"),
+            "{said}"
+        );
         // Not delivered yet, so the position in the aggregate is irrelevant.
         let behind = |reader: &mut Reader| {
             at(3)(reader);
@@ -435,7 +443,7 @@ mod tests {
 
     #[test]
     fn earlier_failed_event_is_described_not_a_cause() {
-        let waits = "this one waits for that one";
+        let waits = "this event waits for it";
         let said = said_behind(EffectOutcome::Failed, Some("no price"));
         assert!(
             said.contains("failed there 2 times: no price") && said.contains(waits),
@@ -456,11 +464,7 @@ mod tests {
         let idle = |reader: &mut Reader| reader.is_receiving = false;
         check(idle, Some(EffectOutcome::Handled), "billing: handled");
         check(|reader| reader.floor = 7, None, "keeps no row of it");
-        check(
-            |reader| reader.delivered = 7,
-            None,
-            "has not said what became of it",
-        );
+        check(|reader| reader.delivered = 7, None, "without a result yet");
         let (_, said) = judge(&stored(), 7, &Readers::default());
         assert!(said.contains("no durable consumer"), "{said}");
     }

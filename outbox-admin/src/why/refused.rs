@@ -57,7 +57,7 @@ fn as_it_said(facts: &Facts, stored: &StoredMessage, failing: &StoredMessage) ->
         _ => String::new(),
     };
     let what = format!(
-        "{}: {error}. Whether that still holds is not known{silence}",
+        "{}: {error}. Whether this persists is unknown{silence}",
         begin(stored, failing)
     );
     Some(finding(

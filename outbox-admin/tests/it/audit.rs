@@ -32,7 +32,7 @@ async fn operation_has_the_state_of_its_messages() {
         (1, 1, 1, 0)
     );
     assert_eq!(detail.errors[0].messages, 1);
-    assert_eq!(detail.outcome, "1 published, 1 to be published, 1 failed again");
+    assert_eq!(detail.outcome, "1 published, 1 pending, 1 failed again");
     assert_eq!(detail.next, Some(Command::from("outbox why").arg(ids[1])));
     let listed = list_operations(&store, &OperationFilter::default(), NonZeroU32::MIN).await;
     let listed = listed.expect("listed");

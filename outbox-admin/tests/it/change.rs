@@ -60,12 +60,12 @@ async fn replay_preview_counts_all_logged_messages() {
     assert!(
         said.effects
             .iter()
-            .any(|effect| effect.contains("unless the position of the log has passed it")),
+            .any(|effect| effect.contains("unless the log position has passed it")),
         "{:?}",
         said.effects
     );
     let done = applied(&store, Change::Replay).await;
-    assert_eq!(done, 0, "nobody has read the log");
+    assert_eq!(done, 0, "the log is unread");
 }
 
 /// Logged rows are selected by a replay and need no relay.

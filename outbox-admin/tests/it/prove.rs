@@ -283,7 +283,7 @@ async fn events_after_the_ack_floor_are_open() {
     let no_inbox = proof
         .reasons
         .iter()
-        .any(|reason| reason.what.contains("tables of inboxes"));
+        .any(|reason| reason.what.contains("no inbox tables"));
     assert!(no_inbox, "{:?}", proof.reasons);
 }
 

@@ -122,7 +122,7 @@ async fn deleted_row_is_not_reported_as_published() {
     assert_eq!(all.findings[0].state, State::Stuck);
     let what = &all.findings[0].what;
     assert!(
-        what.contains("no row for #2.") && what.contains("Not known: whether"),
+        what.contains("no row for #2.") && what.contains("Unknown: whether"),
         "{what}"
     );
     store.discard(store.rows()[1].row_id);
@@ -133,7 +133,7 @@ async fn deleted_row_is_not_reported_as_published() {
     check(
         &none,
         &[(Cause::NumberMissing, State::Stuck)],
-        "holds none of them although",
+        "has none of them although",
     );
     drop(leases);
 }
@@ -202,7 +202,7 @@ async fn possibly_purged_rows_are_no_holes() {
     check(
         &none,
         &[(Cause::NotRecorded, State::Degraded)],
-        "Not known: whether",
+        "Unknown: whether",
     );
 }
 
@@ -264,14 +264,14 @@ async fn delayed_message_blocks_its_successors() {
     check(
         &why(&store, first).await,
         &[(Cause::Delayed, State::Well)],
-        "its own time comes in 10 min",
+        "due in 10 min",
     );
     let other = noted(&store, "b");
     settle(&store, &leases, other, published(true)).await;
     check(
         &why(&store, first).await,
         &[(Cause::Delayed, State::Well)],
-        "its own time comes in 10 min",
+        "due in 10 min",
     );
     let explanation = why(&store, second).await;
     check(
@@ -284,7 +284,7 @@ async fn delayed_message_blocks_its_successors() {
     check(
         &why(&store, alone).await,
         &[(Cause::Delayed, State::Well)],
-        "its own time",
+        "due in",
     );
 }
 
@@ -297,7 +297,7 @@ async fn failed_message_and_its_successors_wait_for_retry() {
     check(
         &why(&store, first).await,
         &[(Cause::BackingOff, State::Degraded)],
-        "tried again in 10 min: no answer",
+        "retried in 10 min: no answer",
     );
     let explanation = why(&store, second).await;
     check(
@@ -314,7 +314,7 @@ async fn failed_message_and_its_successors_wait_for_retry() {
     check(
         &explanation,
         &[(Cause::BackingOff, State::Degraded)],
-        "tried again in 10 min",
+        "retried in 10 min",
     );
     assert_eq!(explanation.findings[0].next, [format!("outbox show {alone}")]);
 }
@@ -354,7 +354,7 @@ async fn repeatable_broker_rejection_has_its_cause() {
     check(
         &why(&store, first).await,
         &[(Cause::BackingOff, State::Degraded)],
-        "tried again in 10 min",
+        "retried in 10 min",
     );
 }
 
@@ -410,7 +410,7 @@ async fn halting_dead_letter_explains_blocked_messages() {
     check(
         &why(&store, alone).await,
         &[(Cause::RelayBehind, State::Degraded)],
-        "may be published now",
+        "due",
     );
 }
 

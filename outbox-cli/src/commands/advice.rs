@@ -35,7 +35,7 @@ impl Advice {
 
     fn meaning(&self) -> Option<&'static str> {
         let is_older = self.answer == Some(DatabaseAnswer::ColumnMissing);
-        is_older.then_some("the tables are those of an older version")
+        is_older.then_some("the tables are of an older version")
     }
 
     pub(super) fn sentence(&self) -> String {
@@ -116,14 +116,14 @@ fn of_missing_table(name: &str) -> Next {
     match name {
         "inbox_operations" => Next::and_advice(
             "outbox migrate --tables inbox --yes",
-            "make the table, without which no change is made",
+            "create the table: changes need it",
         ),
         _ if name.starts_with("inbox_") => Next::advice(
-            "the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`",
+            "inbox tables are in the databases of their services: add an `[[outbox]]` with that database, `schema` and `prefix` to the file",
         ),
         _ => Next::and_advice(
             "outbox migrate",
-            "correct `schema` and `prefix`, or look which tables are there and make them",
+            "correct `schema` and `prefix`, or list the tables and create them",
         ),
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn missing_column_means_older_tables() {
         let said = advised(DatabaseAnswer::ColumnMissing, DbBackend::MySql, Role::Viewer);
-        let expected = "the tables are those of an older version; create them again (CHANGELOG.md)";
+        let expected = "the tables are of an older version; create them again (CHANGELOG.md)";
         assert_eq!(said, format!("refused; {expected}"));
     }
 

@@ -13,22 +13,22 @@ use crate::failure::CommandError;
 use crate::output::Format;
 
 /// Last line of every help text.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 it failed, 2 the command line, the file or the environment is wrong, 3 degraded, 4 stuck, 5 nothing matched";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 failed, 2 wrong command line, file or environment, 3 degraded, 4 stuck, 5 nothing matched";
 
 /// Which outbox, and in which form it answers.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PlaceArguments {
-    /// The configuration file of the relay program. Without a file all settings have their defaults.
+    /// Configuration file. Without a file, all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The outbox, by its name in the file. Needed if the file has several.
+    /// Name of the outbox in the file. Required if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
-    /// Longest wait for an answer of the database or NATS.
+    /// Timeout of each answer of the database or NATS.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub timeout: Duration,
-    /// The form of the answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
 }
@@ -90,7 +90,7 @@ impl SelectionArguments {
 /// How many rows a list has.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LimitArguments {
-    /// Most rows.
+    /// Maximum rows.
     #[arg(long, value_name = "N", default_value = "50")]
     pub limit: NonZeroU32,
 }
@@ -99,19 +99,19 @@ pub(crate) fn parse_subject(text: &str) -> Result<MessageOrAggregate, String> {
     match input::message_id(text) {
         Ok(id) => Ok(MessageOrAggregate::Message(id)),
         Err(_) if text.contains('/') => Ok(MessageOrAggregate::Aggregate(input::aggregate(text)?)),
-        Err(_) => Err("neither the id of a message (a UUID) nor an aggregate (`order/4711`)".to_owned()),
+        Err(_) => Err("neither a message id (a UUID) nor an aggregate (`order/4711`)".to_owned()),
     }
 }
 
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     input::duration(text)
-        .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
+        .ok_or_else(|| "invalid duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
 }
 
 /// A timeout of zero would always fail.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err("no time at all; write at least `1ms`".to_owned()),
+        Duration::ZERO => Err("too short; write at least `1ms`".to_owned()),
         timeout => Ok(timeout),
     }
 }

@@ -31,7 +31,7 @@ pub struct AuditCommand {
 /// The commands about one operation.
 #[derive(Debug, Clone, Subcommand)]
 pub enum AuditSubcommand {
-    /// Show an operation, and what became of its messages: published, to be published, failed again. Of dead letters of consumers: handled, to be tried again, open.
+    /// Show an operation, and the present state of its messages or dead letters.
     Show(ShowOperationCommand),
 }
 
@@ -41,7 +41,7 @@ pub struct ListOperationsCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Only operations that began at this time or later: `7d` ago, a date, or a time by RFC 3339.
+    /// Only operations since this time: `7d` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: Option<OffsetDateTime>,
     /// Only operations of this actor.
@@ -50,7 +50,7 @@ pub struct ListOperationsCommand {
     /// Only operations of this kind, such as `retry`.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Only operations before this one: the last one of a list gives the next page.
+    /// Only operations before this operation, for the next page.
     #[arg(long, value_name = "OPERATION", value_parser = input::operation_id)]
     pub before: Option<OperationId>,
     /// How many.
@@ -120,9 +120,7 @@ impl ShowOperationCommand {
             found = place.ask(shown).await?;
         }
         let Some(detail) = found else {
-            say(
-                "there is no such operation; one that changed nothing leaves no trace, and `outbox audit` lists the others",
-            );
+            say("operation not found; `outbox audit` lists operations (a change without effect has none)");
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;

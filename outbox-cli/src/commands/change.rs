@@ -52,7 +52,7 @@ pub struct ChangeCommand {
     /// Only the first selected messages in the order of recording: test one before the rest.
     #[arg(long = "limit", value_name = "N")]
     pub first: Option<NonZeroU64>,
-    /// Continue this operation, which broke off. No message is changed twice.
+    /// Continue this interrupted operation. No message is changed twice.
     #[arg(long, value_name = "OPERATION", value_parser = input::operation_id, conflicts_with_all = [
         "id", "aggregate", "aggregate_type", "event_type", "since", "until", "all", "first", "actor", "reason",
     ])]
@@ -83,7 +83,7 @@ impl ChangeCommand {
         let Some(begun) = begun.filter(|begun| Change::of(begun) == Some(change)) else {
             let verb = change;
             return Err(CommandError::configuration(format!(
-                "there is no operation {id} that does `{verb}`; `outbox audit --kind {verb}` lists those that are there"
+                "there is no `{verb}` operation {id}; `outbox audit --kind {verb}` lists operations"
             )));
         };
         if self.make.yes {
@@ -105,7 +105,7 @@ impl ChangeCommand {
     async fn add(&self, place: &Place, preview: &mut Preview) {
         let stream = Stream::new(place, &self.place);
         if let Some(unseen) = look_ahead(&place.store, &stream, preview, place.timeout).await {
-            say(&format!("not known: {unseen}"));
+            say(&format!("not checked: {unseen}"));
         }
     }
 
@@ -113,7 +113,7 @@ impl ChangeCommand {
         output::one(self.place.output, preview)?;
         if preview.messages == 0 && preview.is_complete {
             say(match self.operation {
-                Some(_) => "nothing is left of it",
+                Some(_) => "the operation has nothing left",
                 None => nothing(change),
             });
             return Ok(Outcome::NothingMatched);
@@ -139,7 +139,7 @@ impl ChangeCommand {
         let done = done.await.inspect_err(|_| {
             let (verb, id) = (change.command(), operation.id);
             say(&format!(
-                "if `outbox audit show {id}` knows the operation, go on with `outbox {verb} --operation {id} --yes`; otherwise nothing was changed"
+                "if `outbox audit show {id}` finds the operation, continue with `outbox {verb} --operation {id} --yes`; otherwise nothing was changed"
             ));
         })?;
         if done.changed == 0 {

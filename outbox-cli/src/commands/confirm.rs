@@ -13,7 +13,7 @@ use crate::output::say;
 /// How a change is confirmed.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct ConfirmArguments {
-    /// Change only if the preview counts exactly this number. Needed with `production = true` if there is no terminal.
+    /// Change only if the preview counts exactly this number. Required with `production = true` without a terminal.
     #[arg(long, value_name = "COUNT", requires = "yes")]
     pub confirm: Option<u64>,
 }
@@ -38,15 +38,15 @@ impl ConfirmArguments {
                 return Ok(());
             }
             return Err(CommandError::configuration(format!(
-                "it would change {count}, and not {confirmed}: nothing was changed; look again without `--yes`, then repeat it with `--confirm {count}`"
+                "the preview counts {count}, not {confirmed}: nothing was changed; preview without `--yes`, then re-run with `--confirm {count}`"
             )));
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(CommandError::configuration(format!(
-                "the file has `production = true`: nothing was changed; repeat it with `--confirm {count}`"
+                "the file has `production = true`: nothing was changed; re-run with `--confirm {count}`"
             )));
         }
-        say(&format!("this is production, and the command changes {count}"));
+        say(&format!("production: the command changes {count}"));
         // An interrupt during the prompt changes nothing.
         let typed = tokio::task::spawn_blocking(move || typed(count)).await;
         if typed
@@ -63,7 +63,7 @@ impl ConfirmArguments {
 
 fn typed(count: u64) -> std::io::Result<bool> {
     let mut terminal = std::io::stderr().lock();
-    write!(terminal, "type {count} to go on: ")?;
+    write!(terminal, "type {count} to continue: ")?;
     terminal.flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

@@ -95,9 +95,9 @@ impl ListConsumersCommand {
 impl PauseConsumerCommand {
     async fn pause(self) -> Result<Outcome, CommandError> {
         let (place, paused, present) = self.open().await?;
-        let effect = "would pause it: what runs ends, nothing begins, messages wait on the stream, and no attempts are used";
+        let effect = "would pause it: running handlers finish, no handler starts, messages wait on the stream, and no attempts are used";
         let plan = match present {
-            Some(other) => self.nothing("pause", format!("it is paused already: {}", other.reason)),
+            Some(other) => self.nothing("pause", format!("already paused: {}", other.reason)),
             None => Plan::new("pause", &self.consumer, vec![effect.to_owned()]),
         };
         let outcome = match self.make.yes && plan.is_possible {
@@ -108,7 +108,7 @@ impl PauseConsumerCommand {
                 // One transaction: after a crash, pause and operation both exist or neither does.
                 let pausing = paused.written_down(&operation);
                 let changed = place.ask(pausing.pause(&self.consumer, reason)).await?;
-                let what = "its processes begin nothing more within two seconds; messages wait on the stream";
+                let what = "its processes start no handler after two seconds; messages wait on the stream";
                 Changed::new("pause", changed.into(), operation.id, what.to_owned()).say(self.place.output)
             }
         };
@@ -134,7 +134,7 @@ impl PauseConsumerCommand {
         let operation = self.operation(&place, OperationKind::ResumeConsumer).await?;
         let resuming = paused.written_down(&operation);
         let changed = place.ask(resuming.resume(&self.consumer)).await?;
-        let what = "its processes go on within two seconds".to_owned();
+        let what = "its processes continue within two seconds".to_owned();
         Changed::new("resume", changed.into(), operation.id, what).say(self.place.output)
     }
 

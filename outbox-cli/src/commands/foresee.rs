@@ -45,10 +45,7 @@ async fn look(place: &Place) -> Result<Seen, CommandError> {
 }
 
 pub(super) fn lines(forecast: &Forecast) -> String {
-    let mut text = format!(
-        "if it goes on as in the last {}:\n",
-        text::duration(forecast.between)
-    );
+    let mut text = format!("at the rate of the last {}:\n", text::duration(forecast.between));
     for prospect in &forecast.prospects {
         let _ = writeln!(text, "  {}", line(prospect));
         text.push_str(&output::next_lines(&prospect.next, "    "));

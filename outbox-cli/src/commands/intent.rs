@@ -12,10 +12,10 @@ pub(super) const NO_REASON: &str = "no reason was given";
 /// Who makes the change, and why.
 #[derive(Debug, Clone, Default, Args)]
 pub struct IntentArguments {
-    /// Who makes the change, for the audit. Default: the variable `OUTBOX_ACTOR`, else the user and the machine.
+    /// Actor, for the audit. Default: the variable `OUTBOX_ACTOR`, else user and machine.
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
-    /// Why, for the audit: a ticket, an incident.
+    /// Reason, for the audit: a ticket, an incident.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

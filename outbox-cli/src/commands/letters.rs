@@ -117,7 +117,7 @@ pub struct ShowLetterCommand {
     /// The dead letter, by its key.
     #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub id: Uuid,
-    /// Show the payload too, with sensitive fields masked. Only of events in the program or in the file (`events`).
+    /// Also show the payload, with sensitive fields masked. Only for events of the program or the file (`events`).
     #[arg(long)]
     pub payload: bool,
 }
@@ -185,9 +185,7 @@ impl ShowLetterCommand {
         let shown = self.payload.then(|| place.shown());
         let detail = outbox_admin::show_letter(&letters, self.id, shown.as_ref());
         let Some(detail) = place.ask(detail).await? else {
-            say(
-                "there is no such dead letter; it was handled or discarded since, or belongs to another outbox",
-            );
+            say("dead letter not found: handled, discarded, or of another outbox");
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;
@@ -204,8 +202,8 @@ impl Print for LetterDetail {
 impl Print for LetterPreview {
     fn text(&self) -> String {
         let would = match self.change {
-            LetterChange::Retry => "have tried again",
-            LetterChange::CancelRetry => "take back the retry of",
+            LetterChange::Retry => "retry",
+            LetterChange::CancelRetry => "cancel the retry of",
             LetterChange::Discard => "delete",
         };
         let letters = text::counted(self.dead_letters, "dead letter", "dead letters");

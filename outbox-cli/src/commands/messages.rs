@@ -22,7 +22,7 @@ pub struct ListCommand {
     /// Only messages of this status.
     #[arg(long, value_name = "STATUS", value_parser = input::status)]
     pub status: Option<MessageStatus>,
-    /// Only messages before this place, as the last line of the previous page prints.
+    /// Only messages before this position, as the previous page prints it.
     #[arg(long, value_name = "ROW_ID.ID", value_parser = input::place)]
     pub before: Option<MessagePlace>,
     /// How many.
@@ -66,7 +66,7 @@ pub struct ShowCommand {
     /// The message.
     #[arg(value_name = "MESSAGE", value_parser = input::message_id)]
     pub id: MessageId,
-    /// Show the payload too, with sensitive fields masked. Only of events in the program or in the file (`events`).
+    /// Also show the payload, with sensitive fields masked. Only for events of the program or the file (`events`).
     #[arg(long)]
     pub payload: bool,
 }
@@ -79,7 +79,7 @@ impl ShowCommand {
             .ask(outbox_admin::show(&place.store, self.id, shown.as_ref()))
             .await?;
         let Some(detail) = detail else {
-            say(&format!("the outbox does not hold message {}", self.id));
+            say(&format!("the outbox has no message {}", self.id));
             say_next(Command::from("outbox why").arg(self.id));
             return Ok(Outcome::NothingMatched);
         };

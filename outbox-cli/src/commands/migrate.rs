@@ -30,7 +30,7 @@ pub struct MigrateCommand {
     /// Print the SQL only.
     #[arg(long, conflicts_with = "yes")]
     pub sql: bool,
-    /// Make what is missing. The tables of migrations note what was made, and when.
+    /// Apply missing migrations, and record them.
     #[arg(long)]
     pub yes: bool,
     /// How it is confirmed in production.
@@ -124,8 +124,8 @@ impl MigrateCommand {
             self.yes,
         ) {
             return Err(CommandError::failed(format!(
-                "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another \
-                 version; go on the way they were made",
+                "the tables of part `{}` exist, and migration `{}` is not recorded in {}: they were created by a SeaORM migrator, or by SQL of another \
+                 version; migrate with the same tool",
                 row.part,
                 row.migration,
                 row.part.tables().0
@@ -152,7 +152,7 @@ impl MigrateCommand {
         }
         output::list(self.place.output, &rows)?;
         if rows.iter().any(is_missing) {
-            say("nothing was made; `--sql` prints the SQL, `--yes` makes what is missing");
+            say("nothing was created; `--sql` prints the SQL, `--yes` applies it");
             return Ok(Outcome::Degraded);
         }
         let is_foreign = rows.iter().any(|row| row.state == MigrationState::Foreign);

@@ -80,7 +80,7 @@ pub enum OutboxCommand {
     /// Lag and pauses of consumers.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
-    /// The dashboard, for people with a browser, on this machine only.
+    /// Serve the dashboard, on this machine only.
     Serve(serve::ServeCommand),
     /// The relay program, running relays, and the database's log.
     #[command(subcommand)]

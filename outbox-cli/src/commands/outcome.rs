@@ -10,7 +10,7 @@ use super::recheck;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Format, Print, plain, say, say_next};
 
-pub(super) const PREVIEWED: &str = "nothing was changed; repeat it with `--yes`";
+pub(super) const PREVIEWED: &str = "nothing was changed; re-run with `--yes`";
 
 /// Prints what a change would do.
 pub(super) fn previewed(format: Format, plan: &Plan) -> Result<Outcome, CommandError> {

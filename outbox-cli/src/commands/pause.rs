@@ -33,7 +33,7 @@ pub struct PauseCommand {
 
 pub(super) fn parse_aggregate_type(text: &str) -> Result<String, String> {
     match text {
-        "" => Err("an aggregate type is not empty; leave the argument out for all messages".to_owned()),
+        "" => Err("empty aggregate type; omit the option for all messages".to_owned()),
         text => Ok(text.to_owned()),
     }
 }
@@ -62,7 +62,7 @@ impl PauseCommand {
         let paused = place
             .carry_out(place.store.pause_as(&request, &operation))
             .await?;
-        let is = if paused { "is paused" } else { "was left as it is" };
+        let is = if paused { "is paused" } else { "is unchanged" };
         let what = format!("{} {is}", publishing_of(aggregate_type));
         Changed::new("pause", paused.into(), operation.id, what).say(self.place.output)
     }
@@ -72,6 +72,6 @@ impl PauseCommand {
 async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<String> {
     let known = place.store.knows_type(aggregate_type?);
     let known = tokio::time::timeout(place.timeout, known).await.ok()?.ok()?;
-    let sentence = "no aggregate of this type is known: write it as in the events, or nothing is held";
+    let sentence = "no aggregate of this type is known: write it as in the events, else no message is held";
     (!known).then(|| sentence.to_owned())
 }

@@ -162,7 +162,7 @@ impl Place {
         match tokio::time::timeout(self.timeout, question).await {
             Ok(answer) => answer.map_err(|error| self.failed(&error)),
             Err(_) => Err(CommandError::failed(format!(
-                "outbox `{}`: the database has not answered within {:?}; a change may still take effect; `--timeout` waits longer",
+                "outbox `{}`: the database has not answered within {:?}; a change may still be made; `--timeout` waits longer",
                 self.outbox.name(),
                 self.timeout
             ))),
@@ -224,7 +224,7 @@ impl Place {
     }
 
     pub(super) async fn broker_by(&self, publisher: Result<JetStreamPublisher, Failure>) -> BrokerCheck {
-        let away = |error: String| BrokerCheck::Failed(format!("from here, nats cannot be asked: {error}"));
+        let away = |error: String| BrokerCheck::Failed(format!("cannot reach nats from this host: {error}"));
         let publisher = match publisher {
             Ok(publisher) => publisher,
             Err(error) => return away(error.to_string()),

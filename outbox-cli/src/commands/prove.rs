@@ -60,7 +60,7 @@ impl ProveCommand {
         let proof = reading.carry_out(proving).await?;
         output::one(self.place.output, &proof)?;
         if proof.outbox.committed == 0 && proof.verdict == Verdict::CannotTell {
-            say("the outbox keeps no message of this span");
+            say("the outbox has no message of this span");
             return Ok(Outcome::NothingMatched);
         }
         Ok(match proof.verdict {
@@ -125,7 +125,7 @@ fn named(text: &mut String, what: &str, findings: &Findings) {
     if findings.count > named {
         let _ = writeln!(
             text,
-            "    and {} more; `--limit` names more",
+            "    and {} more; `--limit` lists more",
             findings.count - named
         );
     }

@@ -124,7 +124,7 @@ impl Print for Forgot {
         for left in &self.left {
             let _ = writeln!(
                 text,
-                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends",
+                "{} is unchanged: one of its messages is pending, deferred, halting or logged (see `outbox relay log drop`)",
                 plain(left)
             );
             text.push_str(&output::next_line(&Command::from("outbox why").arg(left), "  "));
@@ -139,14 +139,14 @@ impl Print for Forgot {
         if self.busy > 0 {
             let _ = writeln!(
                 text,
-                "{} tried at this moment; repeat it",
+                "{} being retried; re-run the command",
                 text::counted(self.busy, "dead letter is", "dead letters are")
             );
         }
         if self.unattributed > 0 {
             let _ = writeln!(
                 text,
-                "{} no aggregate; look at them: outbox dead-letters list",
+                "{} no aggregate: outbox dead-letters list",
                 text::counted(self.unattributed, "dead letter names", "dead letters name")
             );
         }

@@ -102,7 +102,7 @@ async fn count(
         match found {
             Ok(found) => positions.extend(found),
             Err(error) => {
-                unseen.push(format!("consumers that go by numbers: {error}"));
+                unseen.push(format!("consumers with strategy `sequence`: {error}"));
             }
         }
     }
@@ -114,7 +114,7 @@ async fn count(
         source.map_err(|error| describe(&error))
     };
     let source = answered(place.timeout, source).await.unwrap_or_else(|error| {
-        unseen.push(format!("consumers that go by numbers: {error}"));
+        unseen.push(format!("consumers with strategy `sequence`: {error}"));
         None
     });
     for position in positions {

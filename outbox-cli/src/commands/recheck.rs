@@ -28,7 +28,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
             Obstacle::NoStream,
             Next::and_advice(
                 "outbox doctor",
-                "which prints the command that makes the stream; a relay with `provision = true` makes it, too",
+                "it prints the command that creates the stream; a relay with `provision = true` also creates it",
             ),
         ),
         Refusal::NotCaptured { stream, subject } => (
@@ -36,7 +36,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
             Next::and_advice(
                 Command::from("nats stream info").arg(stream),
                 format!(
-                    "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
+                    "then `nats stream edit {}` with --subjects for each present subject, and --subjects={}",
                     quoted(stream),
                     quoted(subject)
                 ),

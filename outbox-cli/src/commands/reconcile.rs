@@ -29,15 +29,15 @@ pub struct ReconcileCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Compare messages recorded since this time: `2d` ago, a date, or a time by RFC 3339. Begin behind what left the stream by design
-    /// (`max_age`, a purge): it looks lost.
+    /// Compare messages recorded since this time: `2d` ago, a date, or a time by RFC 3339. Start after messages that left the stream by design
+    /// (`max_age`, a purge): they look lost.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
-    /// Compare messages that were recorded before this time. What is published meanwhile may look lost, and is sent once more.
+    /// Compare messages recorded before this time. Messages published meanwhile may look lost, and are sent again.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = input::time)]
     pub until: OffsetDateTime,
-    /// The shortest time for which a consumer remembers what it handled (`InboxConfig::retention`). A consumer would apply older messages a second time, so a span
-    /// that begins earlier is refused. `forever` if all consumers keep sequences.
+    /// The shortest `InboxConfig::retention` of all consumers. Older messages would be applied twice, so an earlier span is rejected.
+    /// `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,
     /// How the change is made.
@@ -151,24 +151,22 @@ impl Reconciliation {
 
     fn outcome(&self) -> Outcome {
         if self.left_out > 0 {
-            say(
-                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox status`",
-            );
+            say("logged messages after the log position may be unpublished; re-run, or see `outbox status`");
         }
         if self.compared == 0 && self.left_out > 0 {
             return Outcome::NothingMatched;
         }
         if self.compared == 0 {
-            say("the outbox keeps no published message of this span; it may be older than `retention`");
+            say("the outbox has no published message of this span; it may be older than `retention`");
             return Outcome::NothingMatched;
         }
         if self.missing > 0 && !self.applied {
-            say("nothing was published; repeat it with `--yes`");
+            say("nothing was published; re-run with `--yes`");
             return Outcome::Degraded;
         }
         if self.dropped > 0 {
             say(
-                "the server remembers messages that it does not have; run it again after the stream's duplicate window",
+                "the server rejected messages as duplicates that the stream lacks; re-run after the duplicate window",
             );
             return Outcome::Degraded;
         }
@@ -188,14 +186,14 @@ impl Print for Reconciliation {
         if self.left_out > 0 {
             let _ = writeln!(
                 text,
-                "{} not looked for",
+                "{} not compared",
                 text::counted(self.left_out, "logged message was", "logged messages were")
             );
         }
         if self.applied && self.missing > 0 {
             let _ = writeln!(
                 text,
-                "{} are published again, {} were dropped as copies",
+                "{} are published again, {} were dropped as duplicates",
                 self.published, self.dropped
             );
         }

@@ -22,7 +22,7 @@ pub struct ResumeCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// The aggregate whose back-off ends, such as `order/4711`. Without an aggregate, a pause ends.
+    /// End the back-off of this aggregate, such as `order/4711`. Without an aggregate, end a pause.
     #[arg(value_name = "TYPE/ID", value_parser = input::aggregate, conflicts_with = "aggregate_type")]
     pub aggregate: Option<Aggregate>,
     /// End the pause of aggregates of this type. Without this option, the pause of all messages ends.
@@ -60,7 +60,7 @@ impl ResumeCommand {
         let resumed = place.ask(place.store.resume_as(aggregate, &operation)).await?;
         let what = match resumed {
             true => format!("{aggregate}: its back-off has ended"),
-            false => format!("{aggregate}: it is not blocked any more, or halted"),
+            false => format!("{aggregate}: no longer blocked, or halted"),
         };
         Changed::new("resume", resumed.into(), operation.id, what).say(self.place.output)
     }
@@ -84,7 +84,7 @@ impl ResumeCommand {
             Ok::<_, StoreError>(ended)
         };
         let ended = place.carry_out(ended).await?;
-        let goes = if ended { "goes on" } else { "was not paused" };
+        let goes = if ended { "continues" } else { "was not paused" };
         let what = format!("{} {goes}", publishing_of(aggregate_type));
         Changed::new("resume", ended.into(), operation.id, what).say(self.place.output)
     }

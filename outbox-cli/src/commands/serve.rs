@@ -45,19 +45,19 @@ const LINGER: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ServeCommand {
-    /// The configuration file of the relay program. Without a file all settings have their defaults.
+    /// Configuration file. Without a file, all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The outbox, by its name in the file. Needed if the file has several.
+    /// Name of the outbox in the file. Required if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
-    /// How long an answer of the database or of NATS is waited for.
+    /// Timeout of each answer of the database or NATS.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     pub timeout: Duration,
-    /// Where it answers: an address of this machine only. Port 0 is any free one.
+    /// Listen address, on this machine only. Port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9188")]
     pub address: SocketAddr,
-    /// A further name by which a browser may call it, such as the name of the proxy in front of it.
+    /// Another accepted host name, such as the name of a proxy.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
 }
@@ -66,8 +66,8 @@ impl ServeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         if !self.address.ip().is_loopback() {
             return Err(CommandError::configuration(format!(
-                "the dashboard has no login and answers on this machine only, and {} is reached from others; \
-                 choose 127.0.0.1, and put a proxy with a login in front of it",
+                "the dashboard has no login and serves this machine only, and {} is reachable from others; \
+                 use 127.0.0.1 behind a proxy with a login",
                 self.address.ip()
             )));
         }
@@ -138,8 +138,7 @@ async fn let_in(State(visitors): State<Arc<Visitors>>, mut request: Request, nex
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let mut known = local.into_iter().chain(visitors.hosts.iter().map(String::as_str));
     if !known.any(|known| known.eq_ignore_ascii_case(host)) {
-        let why =
-            "this name of the machine is not known; call it localhost, or start it with `--host NAME`\n";
+        let why = "unknown host name; use localhost, or start with `--host NAME`\n";
         return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
     }
     request.extensions_mut().insert(visitors.access.clone());

@@ -189,7 +189,7 @@ impl Print for StatusRow {
         let oldest = backlog.oldest_unpublished.map(text::duration);
         let _ = writeln!(
             text,
-            "messages    pending {}, of these waiting {}, oldest {}, dead letters {}",
+            "messages    pending {}, of which deferred {}, oldest due {}, dead letters {}",
             backlog.pending_text(),
             BacklogCounts::text(backlog.waiting),
             oldest.unwrap_or_else(|| "-".to_owned()),
@@ -197,7 +197,7 @@ impl Print for StatusRow {
         );
         let _ = writeln!(
             text,
-            "aggregates  blocked {}, of these halted {}",
+            "aggregates  blocked {}, of which halted {}",
             BacklogCounts::text(backlog.blocked_aggregates),
             BacklogCounts::text(backlog.halted_aggregates)
         );

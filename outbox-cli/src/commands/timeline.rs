@@ -63,10 +63,7 @@ impl Print for Timeline {
         );
         let name = format!("{}/{}", self.aggregate_type, self.aggregate_id);
         let mut text = match self.last_sequence {
-            Some(last) => format!(
-                "{}: its last number is {last}; {held} in the outbox\n",
-                plain(&name)
-            ),
+            Some(last) => format!("{}: last sequence {last}; {held} in the outbox\n", plain(&name)),
             None => format!("{}: {held} in the outbox\n", plain(&name)),
         };
         if !self.events.is_empty() {
@@ -80,7 +77,7 @@ impl Print for Timeline {
         for hole in &self.holes {
             let _ = writeln!(
                 text,
-                "no row: {}; it was deleted; not known: whether the event was published before",
+                "no row: {}; it was deleted; unknown: whether the event was published",
                 hole.numbers()
             );
         }
@@ -88,7 +85,7 @@ impl Print for Timeline {
             text.push_str("there are more; `--since` begins later, `--limit` shows more\n");
         }
         for unseen in &self.unseen {
-            let _ = writeln!(text, "not seen: {}", plain(unseen));
+            let _ = writeln!(text, "not checked: {}", plain(unseen));
         }
         text
     }

@@ -51,7 +51,7 @@ impl Print for Explanation {
             }
         }
         for unseen in &self.unseen {
-            let _ = writeln!(text, "not seen: {}", plain(unseen));
+            let _ = writeln!(text, "not checked: {}", plain(unseen));
         }
         text
     }

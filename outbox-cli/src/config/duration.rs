@@ -9,7 +9,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     let text = String::deserialize(deserializer)?;
     input::duration(&text).ok_or_else(|| {
         serde::de::Error::custom(format!(
-            "`{text}` is no duration; write a whole number and a unit, such as `500ms`, `15s`, `10m`, `2h` or `7d`"
+            "`{text}` is not a duration; write a whole number and a unit, such as `500ms`, `15s`, `10m`, `2h` or `7d`"
         ))
     })
 }

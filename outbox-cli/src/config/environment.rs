@@ -156,7 +156,7 @@ fn check(outbox: &Outbox) -> Result<(), ConfigError> {
     };
     if outbox.source.as_deref().is_some_and(|source| !is_source(source)) {
         return Err(ConfigError::setting(
-            format!("outbox `{name}`: the source is empty, too long, or holds control characters"),
+            format!("outbox `{name}`: the source is empty, too long, or contains control characters"),
             format!("use the name of the service, at most {SOURCE_CHARS_MAX} characters"),
         ));
     }
@@ -172,7 +172,7 @@ fn check(outbox: &Outbox) -> Result<(), ConfigError> {
     if section.writers && !section.migrate {
         return Err(ConfigError::setting(
             format!("outbox `{name}` has `writers` without `migrate`"),
-            "set `migrate = true` too, or make `outbox_record` by the SQL of docs/sql",
+            "set `migrate = true` too, or create `outbox_record` with the SQL of docs/sql",
         ));
     }
     Ok(())

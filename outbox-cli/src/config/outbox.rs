@@ -285,7 +285,7 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
         Some(Duration::ZERO) => Ok(Retention::Delete),
         Some(time) => Ok(Retention::KeepFor(time)),
         None => Err(serde::de::Error::custom(format!(
-            "`{text}` is no retention; write a duration such as `7d`, `forever`, or `0s` to delete at once"
+            "`{text}` is not a retention; write a duration such as `7d`, `forever`, or `0s` to delete at once"
         ))),
     }
 }
@@ -339,8 +339,8 @@ impl Outbox {
     pub(super) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
         if self.name() == other.name() {
             return Err(ConfigError::setting(
-                format!("two outboxes are called `{}`", self.name()),
-                "give each `[[outbox]]` a `name` of its own",
+                format!("two outboxes have the name `{}`", self.name()),
+                "give each `[[outbox]]` its own `name`",
             ));
         }
         let tables = |outbox: &Self| {

@@ -74,8 +74,7 @@ fn was_written_down(operations: &Value, changed: &[u64]) {
 fn set_up(ask: &impl Fn(&str) -> Answer) {
     let begun = ask("relay log init --yes --actor ann --reason INC-7").expect(0);
     assert!(
-        begun.out.contains("next: outbox relay list")
-            && begun.out.contains("advice: start the relay of the log"),
+        begun.out.contains("next: outbox relay list") && begun.out.contains("advice: start the log relay"),
         "{begun:?}"
     );
     // Nothing changes the second time, and that is recorded too.
@@ -103,7 +102,7 @@ async fn log_is_created_read_by_two_programs_and_removed() {
 
     let preview = ask("relay log init").expect(0);
     assert!(
-        preview.out.contains("would make the table outbox_log"),
+        preview.out.contains("would create the table outbox_log"),
         "{preview:?}"
     );
     assert!(preview.said.contains("nothing was changed"), "{preview:?}");
@@ -295,7 +294,7 @@ async fn disabled_unsupported_or_renamed_log_is_a_finding() {
         &[],
     )
     .expect(3);
-    assert!(other.out.contains("which is called"), "{other:?}");
+    assert!(other.out.contains("has a log named"), "{other:?}");
     ask(&place, &config, "relay log drop --yes", &[]).expect(0);
     place.close().await;
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -381,14 +380,14 @@ async fn logged_messages_without_log_become_pending() {
         place.execute(&slot).await;
         for words in ["status", "doctor"] {
             let answer = ask(&place, &config, words, &[]).expect(4);
-            assert!(answer.out.contains("nobody publishes them"), "{answer:?}");
+            assert!(answer.out.contains("no relay publishes them"), "{answer:?}");
             assert!(answer.out.contains("outbox relay log drop"), "{answer:?}");
         }
         ask(&place, &config, "relay log drop", &[]).expect(0);
         ask(&place, &config, "relay log drop --yes", &[]).expect(0);
         assert_eq!(place.count("outbox_messages", "status = 0").await, 2, "{gone}");
         let status = ask(&place, &polling, "status", &[]);
-        assert!(!status.out.contains("nobody publishes them"), "{status:?}");
+        assert!(!status.out.contains("no relay publishes them"), "{status:?}");
         ask(&place, &config, "relay log drop --yes", &[]).expect(5);
         place.close().await;
     }

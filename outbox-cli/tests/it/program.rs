@@ -168,12 +168,12 @@ async fn lost_login_is_reported(kind: Kind, refusal: &str) {
     .await;
     // The announcement expires like a lease.
     eventually("the end of the announcement", async || {
-        ask(place, "status").says("stopped announcing itself")
+        ask(place, "status").says("expired")
     })
     .await;
     for words in ["status", "doctor", "why order/1"] {
         let answer = ask(place, words);
-        let is_named = answer.says("stopped announcing itself") && answer.says("(network, login, or");
+        let is_named = answer.says("expired") && answer.says("(network, login, or");
         assert!(is_named, "{words:?}: {answer:?}");
     }
     program.terminate();
@@ -362,7 +362,7 @@ async fn missing_tables_error_has_the_migrate_setting() {
     let (code, log) = Program::start(&config, &servers).failure().await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("table outbox_messages is missing"), "{log}");
-    assert!(log.contains("`migrate = true` in the file makes them"), "{log}");
+    assert!(log.contains("`migrate = true` in the file creates them"), "{log}");
     place.close().await;
 }
 

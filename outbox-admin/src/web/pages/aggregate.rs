@@ -54,7 +54,7 @@ async fn make<S: OutboxReader>(app: &App<S>, visit: &Visit, of: &Of) -> Result<P
     let body = html! {
         (messages::explanation(visit, &why))
         @if let Some(left) = blocked_for {
-            p { "It is blocked for " (layout::duration(left)) "." }
+            p { "Blocked for " (layout::duration(left)) "." }
         }
         h2 { "Timeline" }
         (events(visit, &timeline))
@@ -67,19 +67,19 @@ fn events(visit: &Visit, timeline: &Timeline) -> Markup {
     html! {
         p {
             @match timeline.last_sequence {
-                Some(last) => { "Its last number is " (last) "." }
-                None => "It has no numbers: it has recorded no ordered event, or was forgotten.",
+                Some(last) => { "Last sequence: " (last) "." }
+                None => "No sequence: no ordered event was recorded, or the aggregate was forgotten.",
             }
         }
         @if timeline.events.is_empty() {
-            p { "The outbox holds no event of it: it has recorded none, or the rows were deleted." }
+            p { "The outbox has no event of this aggregate: none was recorded, or the rows were deleted." }
         } @else {
             (layout::table(visit, "Events, oldest first", &timeline.events))
         }
         @if !timeline.holes.is_empty() {
             p {
                 "No rows for " (timeline.holes.iter().map(Hole::numbers).collect::<Vec<_>>().join(", "))
-                ": the rows were deleted. Not known: whether the events were published before."
+                ": the rows were deleted. Unknown: whether the events were published."
             }
         }
         @for unseen in &timeline.unseen { (layout::not_seen(unseen)) }

@@ -28,9 +28,7 @@ pub(in crate::web) struct Of {
 
 fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
     let parsed = given(text).map(str::parse).transpose();
-    parsed.map_err(|_| {
-        Problem::Malformed("this is no fingerprint of a group; it has 16 hexadecimal digits".to_owned())
-    })
+    parsed.map_err(|_| Problem::Malformed("invalid fingerprint: write 16 hexadecimal digits".to_owned()))
 }
 
 fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
@@ -41,7 +39,7 @@ fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
 fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
     let letters = app.letters.as_ref();
     letters.ok_or_else(|| {
-        Problem::NotFound("this dashboard does not know the inboxes of its consumers".to_owned())
+        Problem::NotFound("this dashboard has no access to the inboxes of its consumers".to_owned())
     })
 }
 
@@ -79,7 +77,7 @@ async fn all_groups<S>(
     let (rows, is_complete) = app.ask(read).await?;
     let groups = group_letters(&rows);
     let body = html! {
-        @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (layout::table(visit, "Dead letters by what failed", &groups)) }
+        @if groups.is_empty() { p { "No dead letters of consumers." } } @else { (layout::table(visit, "Dead letters by cause", &groups)) }
         @if !is_complete { p { "There are more: only the oldest " (with_commas(LETTERS_MAX as u64)) " were read." } }
     };
     Ok(body)

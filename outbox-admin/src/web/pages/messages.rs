@@ -58,7 +58,7 @@ fn form(visit: &Visit, filter: &Filter) -> Markup {
                 }
             }
             div {
-                label for="aggregate" { "Aggregate or its type" }
+                label for="aggregate" { "Aggregate or type" }
                 input id="aggregate" name="aggregate" value=(filter.aggregate) placeholder="order/4711";
             }
             button type="submit" { "Filter" }
@@ -81,10 +81,7 @@ async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Res
     let why = explain(app, &MessageOrAggregate::Message(id)).await?;
     let Some(message) = message else {
         let first = why.findings.first();
-        let text = first.map_or_else(
-            || "there is no such message".to_owned(),
-            |finding| finding.what.clone(),
-        );
+        let text = first.map_or_else(|| "message not found".to_owned(), |finding| finding.what.clone());
         return Err(Problem::NotFound(text));
     };
     let body = html! {

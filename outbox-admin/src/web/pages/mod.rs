@@ -18,6 +18,6 @@ fn is_full(rows: usize) -> bool {
 }
 
 pub(super) async fn nothing(visit: Visit) -> Response {
-    let why = "there is no such page; the menu has all of them";
+    let why = "no such page; see the menu";
     visit.respond(Err(Problem::NotFound(why.to_owned())))
 }

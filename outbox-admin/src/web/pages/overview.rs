@@ -33,10 +33,7 @@ async fn make<S: OutboxReader>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page,
 
 fn sentence(status: &Status) -> String {
     match status.reasons.as_slice() {
-        [] => format!(
-            "Nothing is wrong; pending messages: {}.",
-            status.backlog.pending_text()
-        ),
+        [] => format!("Healthy; pending messages: {}.", status.backlog.pending_text()),
         [first] => format!("{}.", layout::capital(&first.what)),
         [first, others @ ..] => {
             let more = counted(others.len() as u64, "more thing is", "more things are");
@@ -72,7 +69,7 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
         h2 { "Consumers" }
         (consumers(visit, sample))
         h2 { "Relays" }
-        @if sample.relays.is_empty() { p { "No relay is known." } } @else { (layout::table(visit, "Live relays, then dead relays", &sample.relays)) }
+        @if sample.relays.is_empty() { p { "No relay is registered." } } @else { (layout::table(visit, "Live relays, then dead relays", &sample.relays)) }
         @if let Some(error) = &sample.log_error { (layout::not_seen(&format!("the log: {error}"))) }
         p.quiet { "Read at " (layout::time(sample.sampled_at)) "." }
     }
@@ -80,10 +77,10 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
 
 fn consumers(visit: &Visit, sample: &Sample) -> Markup {
     if let Some(error) = &sample.consumers_error {
-        return html! { p.error { "The consumers are not known: " (error) } };
+        return html! { p.error { "Consumers not checked: " (error) } };
     }
     if sample.consumers.is_empty() {
-        return html! { p { "The stream has no durable consumer that this program knows of." } };
+        return html! { p { "The stream has no durable consumer." } };
     }
     let rows = sample.consumers.iter().cloned();
     let rows: Vec<ListedConsumer> = rows

@@ -22,7 +22,7 @@ async fn requests_without_access_are_rejected() {
     let router = Dashboard::new("orders", MemoryStore::new()).router();
     for path in PATHS {
         let refused = get(&router, path).await.expect(403);
-        assert!(refused.body.contains("nobody has said who asks"), "{path}");
+        assert!(refused.body.contains("authentication required"), "{path}");
     }
 }
 

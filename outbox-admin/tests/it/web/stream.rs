@@ -74,7 +74,7 @@ async fn overview_reports_a_full_stream_first() {
     noted(&store, "a");
     let stream = Described { messages: 10_000 };
     let page = get(&described(&store, &stream), "/").await.expect(200).body;
-    let full = "the stream is full (100000 of 100000 bytes): it refuses what does not fit, and 1 message is not published";
+    let full = "the stream is full (100000 of 100000 bytes): it rejects new messages, and 1 message is not published";
     assert!(page.contains(full), "{page}");
 }
 

@@ -56,7 +56,7 @@ impl Denied {
         found.findings.push(Diagnosis::failed(
             Check::Nats,
             format!("nats denies this login to {seen}"),
-            "the permissions of whoever looks, beside those of a relay",
+            "the permissions of a reader and of a relay",
             Next::advice(format!(
                 "grant the permissions of {roles} (docs/reference/permissions.md) for stream `{}` and prefix `{}`",
                 stream.name, stream.prefix

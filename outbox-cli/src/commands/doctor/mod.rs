@@ -33,7 +33,7 @@ pub struct DoctorCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// The login is no relay's login: do not try a relay's rights.
+    /// Skip the rights of a relay, for logins of other roles.
     #[arg(long)]
     pub viewer: bool,
 }
@@ -90,9 +90,9 @@ fn away(advice: &Advice) -> Diagnosis {
     let (check, needed) = match advice.answer {
         Some(DatabaseAnswer::ColumnMissing) => (
             Check::Tables,
-            "the tables of this version, where `schema` and `prefix` say",
+            "the tables of this version, in `schema` with `prefix`",
         ),
-        _ => (Check::Database, "a database that answers"),
+        _ => (Check::Database, "a reachable database"),
     };
     let next = match advice.next.is_empty() {
         true => Next::advice("correct DATABASE_URL, or start the server"),
@@ -125,7 +125,7 @@ async fn look_at_database(
     if only_reads(place).await {
         found.findings.push(Diagnosis::failed(
             Check::DatabaseSetting,
-            "new sessions only read: `default_transaction_read_only` or `read_only` is on",
+            "new sessions are read-only: `default_transaction_read_only` or `read_only` is on",
             "off: relays renew leases and settle messages",
             Next::advice("turn the setting off for the database or the server"),
         ));
@@ -149,7 +149,7 @@ async fn look_at_database(
             found.findings.extend(findings);
         }
         Err(failure) => found.unseen.push(format!(
-            "the log: {failure}; `outbox print grants --log` has the right to look at it"
+            "the log: {failure}; `outbox print grants --log` prints the missing right"
         )),
     }
     look_at_server(place, found).await
@@ -243,7 +243,7 @@ async fn look_at_messages(place: &Place, found: &mut Examination) {
             let finding = failing.and_then(|failing| failing.diagnosis(stream));
             found.findings.extend(finding);
         }
-        Err(advice) => found.unseen.push(format!("messages that fail: {advice}")),
+        Err(advice) => found.unseen.push(format!("failing messages: {advice}")),
     }
 }
 
@@ -279,7 +279,7 @@ impl Print for DoctorRow {
             text.push_str(&output::next_lines(&finding.next, "            "));
         }
         for unseen in &self.unseen {
-            let _ = writeln!(text, "  not seen: {}", plain(unseen));
+            let _ = writeln!(text, "  not checked: {}", plain(unseen));
         }
         if !self.not_checked.is_empty() {
             let checks = self.not_checked.iter().map(ToString::to_string);

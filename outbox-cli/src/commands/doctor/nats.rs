@@ -47,7 +47,7 @@ async fn ask(
         Diagnosis::failed(
             Check::Nats,
             error,
-            "a server that answers, and a login that it accepts",
+            "a reachable server, and a valid login",
             Next::advice("correct NATS_URL or NATS_CREDS, or start the server"),
         )
     };
@@ -113,7 +113,7 @@ async fn unfit_stream(
             }
             let next = Next::and_advice(
                 Command::new(stream.add_command()),
-                "a relay with `provision = true` in its file makes the stream, too",
+                "a relay with `provision = true` also creates the stream",
             );
             (format!("stream `{name}` does not exist"), next)
         }
@@ -138,7 +138,7 @@ async fn unfit_stream(
     Diagnosis::failed(
         Check::Stream,
         seen,
-        "a stream that takes the messages of this outbox",
+        "a stream that captures the messages of this outbox",
         next,
     )
 }
@@ -211,8 +211,8 @@ async fn look_closely(
             found.unseen.extend(unseen);
         }
         Some(error) => found.unseen.push(format!(
-            "pauses of consumers, their dead letters, and how long their inboxes remember, because their tables cannot be read here ({error}); if they are in another \
-             database, give the file an outbox with it"
+            "pauses, dead letters and retention of consumers, because their tables cannot be read here ({error}); if they are in another \
+             database, add an `[[outbox]]` with it to the file"
         )),
     }
     for info in durables {

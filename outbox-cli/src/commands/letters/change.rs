@@ -111,8 +111,8 @@ impl ChangeLettersCommand {
         let changed = place.carry_out(changed).await?;
         let (one, many) = match change {
             LetterChange::Retry => (
-                "dead letter is to be tried again",
-                "dead letters are to be tried again",
+                "dead letter is marked for retry",
+                "dead letters are marked for retry",
             ),
             LetterChange::CancelRetry => ("dead letter is open again", "dead letters are open again"),
             LetterChange::Discard => ("dead letter is deleted", "dead letters are deleted"),

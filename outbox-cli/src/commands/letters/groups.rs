@@ -35,7 +35,7 @@ impl GroupLettersCommand {
         output::list(self.place.output, &groups)?;
         if !is_complete {
             say(&format!(
-                "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
+                "there are more: only the oldest {GROUPED_MAX} were read; use `--since`"
             ));
         }
         let Some(first) = groups.first() else {

@@ -55,9 +55,9 @@ pub enum DatabaseArgument {
 /// The tables of one half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum TablesArgument {
-    /// Those of the outbox.
+    /// Tables of the outbox.
     Outbox,
-    /// Those of the inbox.
+    /// Tables of the inbox.
     Inbox,
 }
 

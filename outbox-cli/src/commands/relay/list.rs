@@ -23,9 +23,7 @@ impl ListRelaysCommand {
         if rows.iter().any(|row| row.is_alive) {
             return Ok(Outcome::Well);
         }
-        say(
-            "no relay is alive: start the service whose program runs it, or `outbox relay run` with the login of a relay",
-        );
+        say("no relay is alive: start the service that runs it, or `outbox relay run` with a relay's login");
         say_next("outbox doctor");
         Ok(match rows.is_empty() {
             true => Outcome::NothingMatched,

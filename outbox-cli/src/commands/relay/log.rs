@@ -42,15 +42,15 @@ pub struct LogChangeCommand {
     pub make: MakeArguments,
 }
 
-const INIT: &str = "would make the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
-    \x20 the slot begins when all transactions have ended that are open now; that is waited for 30 s\n\
-    \x20 the last step locks the table of messages for a moment, and waits for its lock for 2 s at a time, 30 times\n\
-    \x20 from then on only a relay with `log.read = true` publishes new messages, so start one at once\n";
-const DROP: &str = "would make all messages pending that the log has not published, and drop the slot and the publication\n\
-    \x20 without the table outbox_log nobody knows what is published, and all logged messages become pending\n\
-    \x20 it reads the whole table of messages under a lock that keeps readers and writers out: about a second for a million rows\n\
-    \x20 it waits for its lock for 2 s at a time, 30 times, and 90 s for the relay that reads the slot\n\
-    \x20 afterwards polling relays publish everything; a relay with `log.read = true` goes on with the table until it is started anew\n";
+const INIT: &str = "would create the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
+    \x20 the slot starts after all open transactions have ended, within 30 s\n\
+    \x20 the last step locks the table of messages briefly, and waits for the lock for 2 s, 30 times\n\
+    \x20 from then on only a relay with `log.read = true` publishes new messages: start it at once\n";
+const DROP: &str = "would make the unpublished messages of the log pending, and drop the slot and the publication\n\
+    \x20 without the table outbox_log, all logged messages become pending\n\
+    \x20 it reads the whole table of messages under an exclusive lock: about a second for a million rows\n\
+    \x20 it waits for the lock for 2 s, 30 times, and 90 s for the relay that reads the slot\n\
+    \x20 afterwards polling relays publish everything; a relay with `log.read = true` polls the table until its restart\n";
 
 impl LogCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
@@ -94,7 +94,7 @@ impl LogChangeCommand {
         let is_there = is_left || place.carry_out(log.has_unclaimed()).await?;
         if !is_there {
             output::one(self.place.output, &LogRow::of(status))?;
-            say("there is no log to take down");
+            say("there is no log to remove");
             return Ok(Outcome::NothingMatched);
         }
         if !self.make.yes {
@@ -122,7 +122,7 @@ impl LogChangeCommand {
         let changing = place.carry_out(change).await;
         changing.inspect_err(|_| {
             say(&format!(
-                "operation {} is written down and has not ended: what was done of it is not known; the same command again goes on, as another operation",
+                "operation {} is recorded as unfinished; re-run the command to continue, as another operation",
                 operation.id
             ));
         })?;
@@ -200,13 +200,13 @@ pub(in crate::commands) async fn findings(
         Ok(Err(error)) => findings.push(found(
             State::Stuck,
             describe(&error),
-            "what `outbox relay log init` makes, and a server that gives its log",
+            "the parts that `outbox relay log init` creates, and logical replication",
             Next::and_advice("outbox doctor", "after the cause is removed"),
         )),
         Ok(Ok(())) if !status.is_on && wants => findings.push(found(
             State::Stuck,
             "the log is off, and the file has `log.read = true`".to_owned(),
-            "a log that is set up: a relay of it does not start without",
+            "a log that is set up: its relay does not start without it",
             "outbox relay log init".into(),
         )),
         _ => {}
@@ -216,7 +216,7 @@ pub(in crate::commands) async fn findings(
             findings.push(found(
                 State::Degraded,
                 warning.seen,
-                "a setting with which neither the disk fills up nor the slot is given up early",
+                "a setting that neither fills the disk nor invalidates the slot early",
                 Next::advice(warning.repair),
             ));
         }
@@ -232,7 +232,7 @@ pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     match asked(place).await {
         Ok(status) => is_there(&status).then(|| LogRow::of(status)),
         Err(failure) => {
-            say(&format!("the log cannot be looked at: {failure}"));
+            say(&format!("the log was not checked: {failure}"));
             None
         }
     }

@@ -51,37 +51,37 @@ pub(in crate::commands) fn fault(status: &SlotStatus) -> Option<Reason> {
         SlotStatus { is_read: false, .. } if undecided > 0 => Reason::new(
             State::Stuck,
             format!(
-                "no relay reads the log; {} not published, as far as is known",
+                "no relay reads the log; {} possibly unpublished",
                 text::counted(undecided, "message is", "messages are")
             ),
             read_or_drop(),
         ),
         SlotStatus { exists: false, .. } => Reason::new(
             degraded,
-            "the slot was dropped; the relay that opens the log recreates it",
+            "the slot was dropped; the next log relay recreates it",
             read(),
         ),
         SlotStatus { is_lost: true, .. } => Reason::new(
             degraded,
-            "the database has given the slot up; the relay that opens the log recreates it, and some messages come twice",
+            "the database has invalidated the slot; the next log relay recreates it, and publishes duplicates",
             read(),
         ),
         SlotStatus { is_read: false, .. } => Reason::new(
             degraded,
-            "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
+            "no relay reads the log: new messages are not published, and the slot retains WAL",
             read_or_drop(),
         ),
         _ if oldest > BEHIND_AFTER => Reason::new(
             degraded,
             format!(
-                "the relay of the log is behind: the oldest message of the log that is not known to be published is {} s old",
+                "the log relay is behind: its oldest possibly unpublished message is {} s old",
                 oldest.as_secs()
             ),
-            Next::and_advice("outbox relay list", "the log of the relay has the cause"),
+            Next::and_advice("outbox relay list", "the relay's log has the cause"),
         ),
         SlotStatus { takes_new: false, .. } => Reason::new(
             degraded,
-            "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
+            "the log is on, but new messages are recorded as pending: the default of the column `status` was changed",
             "outbox relay log init --yes",
         ),
         _ => return None,
@@ -92,22 +92,22 @@ pub(in crate::commands) fn fault(status: &SlotStatus) -> Option<Reason> {
 fn read() -> Next {
     Next::and_advice(
         "outbox relay list",
-        "start the relay of the log: its service, or `outbox relay run` with `log.read = true` in the file and the login of a relay",
+        "start the log relay: its service, or `outbox relay run` with `log.read = true` in the file and a relay's login",
     )
 }
 
 fn read_or_drop() -> Next {
     Next::and_advice(
         "outbox relay list",
-        "start the relay of the log: its service, or `outbox relay run` with `log.read = true` in the file and the login of a relay; without a log, \
-         `outbox relay log drop` lets the table publish",
+        "start the log relay: its service, or `outbox relay run` with `log.read = true` in the file and a relay's login; otherwise \
+         `outbox relay log drop` publishes from the table",
     )
 }
 
 fn of_off(status: &SlotStatus) -> Option<Reason> {
     let take_over = Next::and_advice(
         "outbox relay log init --yes",
-        "which reads the log; to publish from the table instead: `outbox relay log drop --yes`",
+        "to publish from the table instead: `outbox relay log drop --yes`",
     );
     let (degraded, undecided) = (State::Degraded, status.undecided);
     Some(match status {
@@ -115,25 +115,25 @@ fn of_off(status: &SlotStatus) -> Option<Reason> {
             other: Some(other), ..
         } => Reason::new(
             degraded,
-            format!("the outbox has a log already, which is called {other}"),
+            format!("the outbox already has a log named {other}"),
             Next::advice("set `log.name` in the file"),
         ),
         SlotStatus { takes_new: true, .. } => Reason::new(
             State::Stuck,
-            "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
+            "the log is off, but new messages are recorded as logged: no relay publishes them",
             take_over,
         ),
         _ if undecided > 0 => Reason::new(
             State::Stuck,
             format!(
-                "the log is off, and at least {} the log's all the same: nobody publishes them",
+                "the log is off, but at least {} logged: no relay publishes them",
                 text::counted(undecided, "message is", "messages are")
             ),
             take_over,
         ),
         SlotStatus { exists: true, .. } => Reason::new(
             degraded,
-            "the log is off, and its slot keeps the database's disk",
+            "the log is off, and its slot retains WAL",
             "outbox relay log drop --yes",
         ),
         _ => return None,
@@ -164,19 +164,19 @@ impl LogRow {
     pub(in crate::commands) fn line(&self) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         format!(
-            "log         {}, slot {}{}; keeps {} bytes of the database's disk, given up after {} more{}",
+            "log         {}, slot {}{}; retains {} bytes of WAL, headroom {}{}",
             if self.is_on { "on" } else { "off" },
             plain(&self.name),
             match (self.exists, self.is_read) {
                 (false, _) => " (missing)",
                 (true, true) => ", read by a relay",
-                (true, false) => ", read by nobody",
+                (true, false) => ", no reader",
             },
             bytes(self.retained_bytes),
             bytes(self.safe_bytes),
             match (self.undecided, self.oldest_undecided_seconds) {
                 (undecided @ 1.., Some(oldest)) =>
-                    format!("; {undecided} may not be published, the oldest {oldest:.0} s old"),
+                    format!("; {undecided} possibly unpublished, oldest {oldest:.0} s"),
                 _ => String::new(),
             },
         )

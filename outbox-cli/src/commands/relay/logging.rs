@@ -32,7 +32,7 @@ pub(in crate::commands) fn filter(environment: &Environment) -> Result<EnvFilter
         ",async_nats::connector=off"
     };
     EnvFilter::try_new(format!("{text}{quiet}")).map_err(|error| ConfigError::Setting {
-        what: format!("RUST_LOG is no filter ({error})"),
+        what: format!("RUST_LOG is not a filter ({error})"),
         remedy: "write a level such as `info`, or `info,sqlx=warn`".to_owned(),
     })
 }

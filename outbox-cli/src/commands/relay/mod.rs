@@ -39,7 +39,7 @@ pub enum RelayCommand {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ConfigArguments {
-    /// The configuration file. Without a file all settings have their defaults.
+    /// Configuration file. Without a file, all settings have their defaults.
     #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
 }

@@ -93,7 +93,7 @@ fn explain(error: RunError, outbox: &Outbox) -> Failure {
         RunError::Relay(RelayError::Store(StoreError::Setup(problem))) => {
             let next = match (&problem.kind, outbox.section.migrate) {
                 (SetupKind::Tables, false) => {
-                    "; if tables are missing, `migrate = true` in the file makes them".to_owned()
+                    "; if tables are missing, `migrate = true` in the file creates them".to_owned()
                 }
                 (kind, _) => advice::of_setup(kind).map_or_else(String::new, |next| {
                     format!("; next: `{}`", invocation::command(&next))
@@ -125,8 +125,8 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runn
         .allow_untested_engine(outbox.section.allow_untested_engine);
     if outbox.source.is_none() {
         tracing::warn!(
-            "no `source` is set, so the messages have the source `outbox`; set it to the name of the service, as its own relays have it: \
-             consumers with `strategy = sequence` number messages by their source"
+            "no `source` is set, so messages have the source `outbox`; set the name of the service, the same in all its relays: \
+             consumers with `strategy = sequence` keep positions per source"
         );
     }
     let publisher = stream

@@ -27,7 +27,7 @@ impl Probes {
     pub(super) fn of<'a>(outboxes: impl IntoIterator<Item = &'a str>) -> Self {
         let outboxes = outboxes.into_iter().map(|outbox| Probe {
             outbox: outbox.to_owned(),
-            phase: Mutex::new(Phase::Starting("it has not begun")),
+            phase: Mutex::new(Phase::Starting("not started")),
         });
         Self(Arc::new(outboxes.collect()))
     }
@@ -64,7 +64,7 @@ impl Probe {
     fn now(&self) -> Health {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let starting = |what: &str| Health::Degraded {
-            reasons: vec![format!("it starts: {what}")],
+            reasons: vec![format!("starting: {what}")],
         };
         match &*phase {
             Phase::Starting(what) => starting(what),
@@ -72,7 +72,7 @@ impl Probe {
             Phase::Checking(health) => {
                 let now = health.now();
                 if !now.is_alive() {
-                    return starting("database and stream are checked");
+                    return starting("checking database and stream");
                 }
                 let health = health.clone();
                 *phase = Phase::Running(health);

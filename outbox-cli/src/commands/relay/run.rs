@@ -34,7 +34,7 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
     let address = config.http.address;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         CommandError::failed(format!(
-            "probes and metrics cannot be answered on {address}: {error}; choose another `http.address`"
+            "probes and metrics cannot be served on {address}: {error}; choose another `http.address`"
         ))
     })?;
     let address = listener.local_addr().map_err(CommandError::failed)?;
@@ -45,7 +45,7 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         shutdown: shutdown::on_signals(),
     };
     let _ends = shared.shutdown.clone().drop_guard();
-    tracing::info!(%address, "probes and metrics are answered");
+    tracing::info!(%address, "probes and metrics are served");
     let router = http::router(shared.probes.clone(), shared.metrics.handle());
     let mut running = Vec::new();
     for (index, outbox) in config.outboxes.into_iter().enumerate() {
@@ -67,11 +67,11 @@ async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(),
     for ended in running {
         let outcome = ended
             .await
-            .unwrap_or_else(|_| Err("a relay panicked; its text stands in the standard error".into()));
+            .unwrap_or_else(|_| Err("a relay panicked; the panic message is on standard error".into()));
         match (&first, outcome) {
             (_, Ok(())) => {}
             (Ok(()), Err(failure)) => first = Err(failure),
-            (Err(_), Err(failure)) => tracing::error!(error = %failure, "failed as well"),
+            (Err(_), Err(failure)) => tracing::error!(error = %failure, "another outbox failed"),
         }
     }
     first

@@ -37,7 +37,7 @@ impl Systemd {
     /// Sends a state such as `READY=1`. A failure is only logged.
     pub(super) fn tell(&self, state: &str) {
         if let Err(error) = self.try_tell(state) {
-            tracing::warn!(%error, state, "systemd cannot be told");
+            tracing::warn!(%error, state, "systemd cannot be notified");
         }
     }
 

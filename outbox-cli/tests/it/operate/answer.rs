@@ -118,9 +118,9 @@ fn a_sentence_is_no_next_command() {
         "outbox relay run, with provision = true",
         "nats stream info",
         "nats stream edit SHOP --max-msg-size=-1, and max_payload of the server",
-        "outbox consumers list --forecast; if it handles none, start its service",
+        "outbox consumers list --forecast; if the lag does not shrink, start the service",
         "outbox show",
-        "start its service",
+        "start the service",
     ] {
         let checked = std::panic::catch_unwind(|| runs_as_printed(line));
         assert!(checked.is_err(), "{line}");

@@ -62,7 +62,7 @@ async fn operation_has_actor_reason_and_results(kind: Kind) {
     let other = ask(place, &format!("replay --operation {id}")).expect(2);
     assert!(other.said.contains("outbox audit --kind replay"), "{other:?}");
     let ended = ask(place, &format!("retry --operation {id}")).expect(5);
-    assert!(ended.said.contains("nothing is left of it"), "{ended:?}");
+    assert!(ended.said.contains("the operation has nothing left"), "{ended:?}");
     planted.close().await;
 }
 
@@ -87,7 +87,7 @@ async fn letter_retry_has_the_state_of_its_letters(kind: Kind) {
         let counts = ["gone", "pending", "dead"].map(|key| shown[key].as_u64().unwrap());
         (counts, shown["outcome"].as_str().unwrap().to_owned())
     };
-    let waiting = "0 handled or discarded, 3 to be tried again, 0 open";
+    let waiting = "0 handled or discarded, 3 to be retried, 0 open";
     assert_eq!(shown(0), ([0, 3, 0], waiting.to_owned()));
     planted.handle().await;
     assert_eq!(shown(3).0, [0, 0, 3]);
@@ -96,7 +96,7 @@ async fn letter_retry_has_the_state_of_its_letters(kind: Kind) {
     ask(place, &["dead-letters", "discard", &keys[1], "--yes"]).expect(0);
     let text = ask(place, &format!("audit show {operation}")).expect(3).out;
     for expected in [
-        "now: 1 handled or discarded, 1 to be tried again, 1 open: failed again, being tried, or cancelled\n",
+        "now: 1 handled or discarded, 1 to be retried, 1 open: failed again, being retried, or cancelled\n",
         "  next: outbox dead-letters list\n",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");

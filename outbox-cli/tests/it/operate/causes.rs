@@ -100,7 +100,7 @@ async fn retry_preview_checks_the_cause() {
     let edit = format!("nats stream edit {} --max-msgs=2", place.name);
     assert_eq!(retry(place).json()["causes"][0]["next"], edit);
     let doctor = ask(place, "doctor -o json").expect(4).json();
-    let full = "the stream is full (1 of 1 messages): it refuses what does not fit";
+    let full = "the stream is full (1 of 1 messages): it rejects new messages";
     assert_eq!(doctor[0]["findings"][0]["seen"], full, "{doctor}");
     // Nothing waits for the stream yet.
     let status = ask(place, "status -o json").expect(3).json();
@@ -133,7 +133,7 @@ async fn unprovable_state_is_unknown() {
     .expect(0);
     expect(&away, &[("unknown", "-", 1)]);
     let what = away.json()["causes"][0]["what"].as_str().unwrap().to_owned();
-    assert!(what.contains("the stream could not be asked"), "{what}");
+    assert!(what.contains("the stream could not be checked"), "{what}");
 
     // An obstacle that makes the message wait takes precedence over the failure.
     ask(place, "pause --aggregate-type order --yes").expect(0);

@@ -27,9 +27,7 @@ async fn changes_need_yes(kind: Kind) {
         let answer = ask(place, &format!("{words} {name}")).expect(0);
         assert!(answer.out.starts_with("would "), "{answer:?}");
         assert!(
-            answer
-                .said
-                .contains("nothing was changed; repeat it with `--yes`"),
+            answer.said.contains("nothing was changed; re-run with `--yes`"),
             "{answer:?}"
         );
         assert_eq!(
@@ -88,8 +86,8 @@ async fn preview_reports_the_effect_on_order() {
         "would retry 2 messages of 2 aggregates",
         "2  error: maximum payload exceeded",
         "1 keeps its order",
-        "1 may come after later messages",
-        "1 halted aggregate goes on",
+        "1 may be published after later messages",
+        "1 halted aggregate continues",
     ] {
         assert!(answer.out.contains(text), "{text}: {answer:?}");
     }

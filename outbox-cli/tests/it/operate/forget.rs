@@ -25,11 +25,11 @@ async fn purge_deletes_published_aggregates_only(kind: Kind) {
     for text in [
         "  order/1: 1 message\n",
         "order/2 is left as it is: of its 2 messages",
-        "its numbers begin at 1",
+        "its sequences start at 1",
     ] {
         assert!(preview.out.contains(text), "{text}: {preview:?}");
     }
-    assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
+    assert!(preview.said.contains("re-run with `--yes`"), "{preview:?}");
     assert_eq!(
         place.count("outbox_messages", "1 = 1").await,
         3,

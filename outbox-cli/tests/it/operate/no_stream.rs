@@ -31,7 +31,7 @@ fn check_why(place: &Place, id: MessageId, subject: &str) {
     let next = finding["next"].as_array().unwrap();
     let info = format!("nats stream info {}", place.name);
     assert_eq!(*next, [info, "outbox doctor".to_owned()], "{why}");
-    let edit = format!("`nats stream edit {}` with one --subjects", place.name);
+    let edit = format!("`nats stream edit {}` with --subjects", place.name);
     assert!(finding["advice"].as_str().unwrap().contains(&edit), "{why}");
     assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
 }
@@ -71,7 +71,7 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
     );
     let what = reason["what"].as_str().unwrap();
     let nobodys = format!("no stream captures subject `{subject}`");
-    for text in ["1 message fails again and again", &nobodys, &place.name] {
+    for text in ["1 message keeps failing", &nobodys, &place.name] {
         assert!(what.contains(text), "{text}: {what}");
     }
     let doctor = ask(place, "doctor -o json").expect(4).json();

@@ -34,7 +34,7 @@ async fn pause_is_previewed_started_reported_and_ended(kind: Kind) {
     ] {
         assert!(preview.out.contains(text), "{text}: {preview:?}");
     }
-    assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
+    assert!(preview.said.contains("re-run with `--yes`"), "{preview:?}");
     let unknown = "no aggregate of this type is known";
     assert!(!preview.out.contains(unknown), "{preview:?}");
     let misspelt = ask(place, "pause --aggregate-type oder").expect(0);
@@ -79,7 +79,7 @@ async fn pause_is_previewed_started_reported_and_ended(kind: Kind) {
         ask(place, &unpause)
             .expect(0)
             .said
-            .contains("repeat it with `--yes`")
+            .contains("re-run with `--yes`")
     );
     let by_bob = ["--yes", "--actor", "bob", "--reason", "INC-8", "-o", "json"];
     let ended = ask(place, &[&unpause[..], &by_bob].concat()).expect(0).json();

@@ -53,10 +53,7 @@ async fn production_without_terminal_needs_confirmed_count() {
         "{preview:?}"
     );
     let refused = shop.ask("retry --all --yes").expect(2);
-    assert!(
-        refused.said.contains("repeat it with `--confirm 1`"),
-        "{refused:?}"
-    );
+    assert!(refused.said.contains("re-run with `--confirm 1`"), "{refused:?}");
     let refused = shop.ask("retry --all --yes --confirm 2").expect(2);
     assert!(
         refused

@@ -34,7 +34,7 @@ async fn reconcile_publishes_lost_messages(kind: Kind) {
     planted.publish().await;
     let counted = ask(place, &now).expect(3);
     assert_eq!(counts(&counted), [2, 1, 0]);
-    assert!(counted.said.contains("repeat it with `--yes`"), "{counted:?}");
+    assert!(counted.said.contains("re-run with `--yes`"), "{counted:?}");
     let yes = [&now[..], &["--yes"]].concat();
     assert_eq!(counts(&ask(place, &yes).expect(0)), [2, 1, 1]);
     assert_eq!(counts(&ask(place, &now).expect(0)), [2, 0, 0]);

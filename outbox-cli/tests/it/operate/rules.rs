@@ -103,7 +103,7 @@ fn check(place: &Place, command: &str, prints: Prints, code: i32) {
     assert!(lines(table) >= count, "{command}: {table:?}");
     for answer in &answers {
         assert!(
-            !answer.out.contains("repeat it with `--yes`"),
+            !answer.out.contains("re-run with `--yes`"),
             "{command}: {answer:?}"
         );
         // An empty result is explained, unless the data explains it.

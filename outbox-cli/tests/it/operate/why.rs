@@ -63,7 +63,7 @@ async fn unrecorded_messages_are_explained(kind: Kind) {
         why(&planted, MessageId::fresh()),
         5,
         &["not-recorded"],
-        "does not hold message",
+        "has no message",
     );
     check(
         why(&planted, "order/1"),
@@ -83,7 +83,7 @@ async fn missing_relay_is_explained(kind: Kind) {
     planted.announce(Fitness::Fit).await;
     check(why(&planted, id), 3, &["no-owner"], "no relay owns partition 19");
     planted.relay(Fitness::Fit).await;
-    check(why(&planted, id), 3, &["relay-behind"], "has not come to it yet");
+    check(why(&planted, id), 3, &["relay-behind"], "has not reached it yet");
     check(why(&planted, "order/1"), 3, &["relay-behind"], "#1 order.placed");
     planted.corrupt("1").await;
     check(why(&planted, id), 3, &["unreadable"], "cannot be read");
@@ -100,7 +100,7 @@ async fn ailing_relay_is_explained(kind: Kind) {
         why(&planted, id),
         4,
         &["relay-ailing"],
-        "the only live relay cannot do its work",
+        "the only live relay is ailing",
     );
     planted.announce(Fitness::Fit).await;
     check(why(&planted, id), 4, &["relay-ailing"], "which owns partition 19");
@@ -113,7 +113,7 @@ async fn delays_are_explained(kind: Kind) {
     };
     let (delayed, behind) = (planted.delayed("1").await, planted.placed("1").await);
     let (_, leases) = planted.relay(Fitness::Fit).await;
-    check(why(&planted, delayed), 0, &["delayed"], "its own time comes in");
+    check(why(&planted, delayed), 0, &["delayed"], "due in");
     check(
         why(&planted, behind),
         3,
@@ -123,7 +123,7 @@ async fn delays_are_explained(kind: Kind) {
     let (first, second) = (planted.placed("2").await, planted.placed("2").await);
     // The relay defers the delayed message, which changes no answer.
     planted.settle(&leases, first, failed()).await;
-    check(why(&planted, delayed), 0, &["delayed"], "its own time comes in");
+    check(why(&planted, delayed), 0, &["delayed"], "due in");
     check(
         why(&planted, behind),
         3,
@@ -151,7 +151,8 @@ fn full_stream_is_reported(planted: &Planted, first: MessageId) {
     let place = &planted.place;
     let status = ask(place, "status -o json").expect(4).json();
     let reason = &status[0]["reasons"][0];
-    let full = "the stream is full (1 of 1 messages): it refuses what does not fit, and 3 messages are not published";
+    let full =
+        "the stream is full (1 of 1 messages): it rejects new messages, and 3 messages are not published";
     assert_eq!(
         (&reason["state"], &reason["what"]),
         (&"stuck".into(), &full.into()),
@@ -173,7 +174,7 @@ async fn full_subject_is_reported(planted: &Planted, first: MessageId, context: 
         config.discard_new_per_subject = true;
     })
     .await;
-    check(why(planted, first), 3, &["backing-off"], "is tried again in");
+    check(why(planted, first), 3, &["backing-off"], "is retried in");
     let filled = context.publish(subject, "".into()).await;
     filled.unwrap().await.unwrap();
     check(why(planted, first), 3, &["full"], "max_msgs_per_subject is 1");
@@ -216,7 +217,7 @@ async fn broker_rejections_are_explained(kind: Kind) {
         why(&planted, first),
         3,
         &["relay-behind"],
-        "has not come to it yet",
+        "has not reached it yet",
     );
     planted.settle(&leases, first, failed()).await;
     check(
@@ -246,12 +247,7 @@ async fn broker_rejections_are_explained(kind: Kind) {
         attempt: false,
     };
     planted.settle(&leases, throttled, full).await;
-    check(
-        away(throttled),
-        3,
-        &["full"],
-        "Whether that still holds is not known",
-    );
+    check(away(throttled), 3, &["full"], "Whether this persists is unknown");
 
     stream(place, |config| config.max_messages = 1).await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
@@ -293,7 +289,7 @@ async fn dead_letter_is_explained(kind: Kind) {
         &["dead-letter"],
         "1 message waits behind it",
     );
-    check(why(&planted, passed), 3, &["dead-letter"], "goes on without it");
+    check(why(&planted, passed), 3, &["dead-letter"], "continues without it");
     planted.close().await;
 }
 
@@ -309,7 +305,7 @@ async fn published_messages_are_explained(kind: Kind) {
     let place = &planted.place;
     let id = id.to_string();
     let unknown = at(place, "nats://127.0.0.1:1", &format!("why {id} -o json"));
-    check(unknown, 3, &["stream-unknown"], "is not known");
+    check(unknown, 3, &["stream-unknown"], "is unknown");
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
     stream.purge().await.unwrap();

@@ -57,7 +57,7 @@ async fn events_without_effect_are_explained(kind: Kind) {
         why(&planted, second),
         3,
         &["consumer-idle", "on-stream"],
-        "One look saw no process of the consumer",
+        "No process of the consumer was requesting",
     );
     let pause = [
         "consumers",
@@ -88,12 +88,7 @@ async fn delivered_messages_are_explained(planted: &Planted, first: MessageId, s
     let consumer: Consumer<pull::Config> = stream.get_consumer("billing").await.unwrap();
     let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
     let taken = batch.next().await.unwrap().unwrap();
-    check(
-        why(planted, second),
-        0,
-        &["on-stream"],
-        "has not said what became of it",
-    );
+    check(why(planted, second), 0, &["on-stream"], "without a result yet");
     set_effects(planted, 0).await;
     check(
         why(planted, first),
@@ -117,7 +112,7 @@ async fn delivered_messages_are_explained(planted: &Planted, first: MessageId, s
         why(planted, third),
         3,
         &["consumer-behind", "on-stream"],
-        "It has not come to it yet",
+        "The consumer has not reached it yet",
     );
     drop((taken, kept));
 }
@@ -155,7 +150,7 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
         why(&planted, second),
         3,
         &["consumer-idle", "on-stream"],
-        "One look saw no process of the consumer",
+        "No process of the consumer was requesting",
     );
     planted.close().await;
 }
@@ -216,24 +211,14 @@ async fn sequence_gap_is_explained(kind: Kind) {
         why(&planted, third),
         3,
         &["consumer-gap", "on-stream"],
-        "#2 has failed there and is tried again, and this one waits for it",
+        "#2 has failed there and is retried, and this event waits for it",
     );
     // The event is next.
     set(&planted, "inbox_sequences", "failing = NULL, last_sequence = 2").await;
-    check(
-        why(&planted, third),
-        0,
-        &["on-stream"],
-        "has not said what became of it",
-    );
+    check(why(&planted, third), 0, &["on-stream"], "without a result yet");
     // Sequences of another service are irrelevant.
     set(&planted, "inbox_sequences", "last_sequence = 1, source = 'till'").await;
-    check(
-        why(&planted, third),
-        0,
-        &["on-stream"],
-        "has not said what became of it",
-    );
+    check(why(&planted, third), 0, &["on-stream"], "without a result yet");
     planted.close().await;
 }
 
