@@ -31,9 +31,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum What {
-    /// Writers, relays and latency.
     Relay,
-    /// Consumers, their latency and memory.
     Inbox,
 }
 
@@ -54,8 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
     }
     if let Some(library) = &options.preload {
-        // The dynamic linker only warns about a missing file, and the run would measure another
-        // allocator.
+        // The dynamic linker only warns about a missing file.
         let path = library
             .canonicalize()
             .with_context(|| format!("cannot preload {}", library.display()))?;

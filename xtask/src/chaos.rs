@@ -1,5 +1,5 @@
 //! `cargo xtask chaos`: starts a database and a broker, and runs the program `chaos` in release
-//! mode, for minutes. The program injects the faults and checks the result.
+//! mode.
 
 use std::process::ExitCode;
 
@@ -13,8 +13,7 @@ use crate::workspace::Workspace;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The processes to kill and pause: polling relays, log relays (and their servers), or
-    /// consumers.
+    /// Processes to kill and pause: polling relays, log relays (and their servers), or consumers.
     #[arg(value_parser = ["relay", "log", "inbox"], default_value = "relay")]
     what: String,
     /// The database that holds the outbox or the inbox. SQLite is for `inbox` only.
@@ -48,7 +47,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let wanted: Vec<Backend> = database.into_iter().chain([nats]).collect();
     let services = Services::start(&wanted, &workspace)?;
-    // Without a server the program creates a file.
     let database = database.map_or(Ok("sqlite"), |database| services.url(database))?;
     let nats = services.url(nats)?;
     let mut command = tied(program);

@@ -30,17 +30,17 @@ pub(crate) struct Options {
     /// The database that holds the orders, the outbox and the inbox.
     #[arg(long, value_parser = ["sqlite", "postgres", "mariadb"], default_value = "sqlite")]
     database: String,
-    /// What the relays read: the outbox's table, or PostgreSQL's transaction log. `log` needs
-    /// `--database postgres`.
+    /// What the relays read: the outbox table or PostgreSQL's WAL. `log` needs `--database
+    /// postgres`.
     #[arg(long, value_parser = ["polling", "log"], default_value = "polling")]
     relay: String,
-    /// What carries the messages.
+    /// The broker of the messages.
     #[arg(long, value_parser = ["nats", "memory"], default_value = "nats")]
     broker: String,
-    /// Write what happened into this folder.
+    /// Write the exported files into this folder.
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
-    /// Print the result as one JSON object and nothing else.
+    /// Print only the result, as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -67,7 +67,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let status = process::run(&mut command)?;
     let logs = work.join("logs");
     if status != ExitCode::SUCCESS && logs.exists() {
-        // The demo's folder is removed; this copy replaces the logs of an earlier run.
         let kept = workspace.target_directory.join("xtask/demo-logs");
         fs::remove_dir_all(&kept).ok();
         fs::create_dir_all(workspace.target_directory.join("xtask"))?;

@@ -1,7 +1,5 @@
-//! The allowed dependencies between crates: the layers of the architecture, as a check.
-//!
-//! Normal and build dependencies count; test dependencies do not reach users. An unlisted crate is
-//! an error.
+//! The allowed dependencies between crates. Normal and build dependencies count. An unlisted crate
+//! is an error.
 
 use crate::workspace::Package;
 
@@ -9,7 +7,6 @@ use crate::workspace::Package;
 const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
     ("outbox-engine", "outbox-macros"),
-    // The test kit: in-memory implementations of the traits, and the conformance suites.
     ("outbox-testing", "outbox-engine"),
     ("outbox-sea-orm", "outbox-engine outbox-testing"),
     ("outbox-nats", "outbox-engine"),
@@ -19,7 +16,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "outbox",
         "outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-testing",
     ),
-    // Read models for operators.
     ("outbox-admin", "outbox-engine outbox-inbox"),
     ("outbox-cli", "outbox outbox-admin"),
     (

@@ -7,7 +7,6 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 /// Bound on stored lines of a failed test: the panic message comes first.
 const LINES_MAX: usize = 20;
-/// Prefix in the skip log: the guarantee does not apply to the back end.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
 #[derive(Debug, Default)]
@@ -53,8 +52,6 @@ impl Output {
         }
     }
 
-    /// Parses a result such as
-    /// `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.00s`.
     fn count(&mut self, result: &str) {
         for count in result.split([';', '.']) {
             match count.trim().split_once(' ') {
@@ -97,7 +94,6 @@ impl Output {
         if self.ignored > 0 {
             lines.push(format!("skipped: {} ignored tests", self.ignored));
         }
-        // The harness has counted the tests of the log as passed.
         let passed = self.passed.saturating_sub(skipped + not_applicable);
         let (failed, skipped) = (self.failed, skipped + self.ignored);
         lines.push(format!("{passed} passed, {failed} failed, {skipped} skipped"));

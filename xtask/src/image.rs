@@ -1,8 +1,8 @@
 //! `cargo xtask image`: builds the static program as the relay's Containerfile does, and runs it in
 //! an empty root.
 //!
-//! The root has the program, its configuration and `/etc/hosts`. A relay publishes a message and
-//! shuts down. Not tested: a container engine, the base image of the build, TLS, and name servers.
+//! A relay publishes a message and shuts down. Not tested: a container engine, the base image of
+//! the build, TLS, and name servers.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -24,14 +24,13 @@ use crate::workspace::Workspace;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Only build the program, check that it needs nothing of the system, and print its path.
+    /// Only build the program, check that it is static, and print its path.
     #[arg(long)]
     build: bool,
 }
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The start of the relay, as in the Containerfile.
 const PROGRAM: &str = "/usr/local/bin/outbox";
 const CONFIG: &str = "/etc/outbox/outbox.toml";
 const USER: &str = "65532:65532";
@@ -115,8 +114,8 @@ fn add(program: &Path, root: &Path) -> Result<()> {
 }
 
 fn in_root(root: &Path, words: &[&str]) -> Command {
-    // The kernel does not kill a program of another user with this task, so it has a time limit.
-    // Without `--foreground`, signals would arrive twice, and the second ends the relay at once.
+    // The kernel does not kill a program of another user with this task, so a time limit applies.
+    // Without `--foreground`, the second copy of a signal would end the relay at once.
     let mut command = tied("timeout");
     command.args(["--foreground", "900"]);
     match rustix::process::geteuid().is_root() {

@@ -1,7 +1,6 @@
-//! `cargo xtask lint`: all checks that run no test.
+//! `cargo xtask lint`: all checks that run no test. A failing step does not stop the others.
 //!
-//! A failing step does not stop the others. No compiler flag is set through the environment,
-//! because that would rebuild every dependency.
+//! Compiler flags in the environment would rebuild every dependency.
 
 use std::env;
 use std::path::PathBuf;
@@ -26,7 +25,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     let step = |name: &str, check: &dyn Fn() -> Result<bool>| {
         println!("==> {name}");
         let began = Instant::now();
-        // A step that cannot run has failed.
         let is_passed = check().unwrap_or_else(|failure| {
             println!("{failure:#}");
             false
@@ -38,7 +36,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     let cargo = |words: &str| {
         let mut command = cargo_command();
         command.args(words.split(' ')).current_dir(&workspace.root);
-        // Read by rustdoc only.
         succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
     };
     let mut finished = vec![
@@ -79,9 +76,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_failure)))
 }
 
-/// Each package alone: with default features, without them, and with each single feature. A
-/// workspace build unifies features and hides missing ones; so do dev-dependencies, which examples
-/// need.
+/// Each package alone, with several feature sets: a workspace build unifies features and hides
+/// missing ones. Dev-dependencies do too.
 fn packages_alone(workspace: &Workspace) -> Result<bool> {
     let hack = hack(workspace)?;
     let alone = |arguments: &[&str]| {
@@ -99,7 +95,6 @@ fn hack(workspace: &Workspace) -> Result<PathBuf> {
     let program = folder.join("bin/cargo-hack");
     if !answers(Command::new(&program).arg("hack")) {
         let mut install = cargo_command();
-        // Unoptimised, because it only starts cargo.
         install.args(["install", "--locked", "--debug", HACK, "--root"]);
         ensure!(succeeds(install.arg(&folder))?, "cannot install {HACK}");
     }
@@ -120,7 +115,6 @@ fn deny(workspace: &Workspace) -> Result<Option<PathBuf>> {
     Ok(programs.find(|program| answers(&mut Command::new(program))))
 }
 
-/// A toolchain may lack its usual components.
 fn add_component(subcommand: &str, component: &str) -> Result<()> {
     if !answers(cargo_command().arg(subcommand)) {
         let mut add = tied("rustup");

@@ -1,5 +1,4 @@
-//! Tasks of this repository: `cargo xtask` lists them. One file per task, only for jobs that plain
-//! cargo cannot do.
+//! Tasks of this repository: `cargo xtask` lists them. One file per task.
 
 mod bench;
 mod chaos;
@@ -37,7 +36,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Watch orders become events, cross the broker and take effect exactly once.
+    /// Run the demo: orders become events, and each consumer applies each event once.
     Demo(demo::Options),
     /// Run every test against private instances of PostgreSQL, MariaDB, NATS and Redis.
     Test {
@@ -47,8 +46,7 @@ enum Task {
     },
     /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
     Bench(bench::Options),
-    /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance
-    /// the books.
+    /// Kill and pause relays, consumers or servers for minutes, then check that no message is lost.
     Chaos(chaos::Options),
     /// Check Debezium's Outbox Event Router with the tables of this project; nightly.
     Debezium(rigs::Names),
@@ -120,12 +118,10 @@ fn keep_services(is_for_tests: bool, only_variables: bool) -> Result<ExitCode> {
         let variable = backend.printed_variable(is_for_tests);
         match services.url(backend) {
             Ok(url) => println!("export {variable}={url}"),
-            // Its tests are skipped.
             Err(_) if is_for_tests => {}
             Err(missing) => return Err(missing),
         }
     }
-    // The reader of a pipe waits for this.
     std::io::stdout().flush()?;
     eprintln!("ctrl-c stops them");
     process::wait_for_signal()

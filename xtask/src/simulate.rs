@@ -1,5 +1,4 @@
-//! `cargo xtask simulate`: the relay in simulated worlds, one per seed. Builds the optimized
-//! program `simulate` and passes the arguments on.
+//! `cargo xtask simulate`: runs the optimized program `simulate`.
 
 use std::process::ExitCode;
 
@@ -23,7 +22,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut command = cargo_command();
     command.args(["run", "--quiet", "--release", "--package", program::STRESS]);
     command.args(["--no-default-features", "--bin", "simulate", "--"]);
-    // Of two equal options, the last one counts.
     command.args(["--seeds", "10000"]).args(&options.arguments);
     process::run(command.current_dir(root()))
 }

@@ -44,7 +44,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let (status, mut output) = run_tests(command)?;
     if !status.success() && output.failed == 0 {
-        // Compilation failed, or a test program was killed.
         println!("cargo test failed ({status}) without a failed test; see above");
         output.failed += 1;
     }
@@ -63,7 +62,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// Refuses a run that would silently skip tests.
 fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     if !broken.is_empty() {
-        // A skip would hide a fault of this machine or of the project.
         bail!("installed, and does not start: {}", broken.join("; "));
     }
     if is_ci && !missing.is_empty() {
@@ -81,7 +79,6 @@ fn words(arguments: &[String]) -> Vec<&str> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");
     let has_packages = for_cargo.any(|name| name.starts_with("--package") || name.starts_with("-p"));
     let mut words = vec!["test"];
-    // `--workspace` would override the choice of a package.
     words.extend((!has_packages).then_some("--workspace"));
     words.extend(["--all-features", "--no-fail-fast"]);
     words.extend(arguments.iter().map(String::as_str));
@@ -90,7 +87,6 @@ fn words(arguments: &[String]) -> Vec<&str> {
 
 fn run_tests(mut command: Command) -> Result<(ExitStatus, Output)> {
     command.stdout(Stdio::piped());
-    // The process and its children end with this function.
     let mut process = Process::launch(command, Manners::GROUP)?;
     let lines = lines_of(process.stdout().context("cargo test has no output")?);
     let mut output = Output::default();
@@ -110,7 +106,6 @@ fn run_tests(mut command: Command) -> Result<(ExitStatus, Output)> {
     }
 }
 
-/// A thread reads the lines, so that waiting for a line can have a limit.
 fn lines_of(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

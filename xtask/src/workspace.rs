@@ -14,7 +14,6 @@ use crate::process::tied;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Not always `target` below the root.
     pub(crate) target_directory: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
@@ -22,7 +21,6 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Normal and build dependencies. Test dependencies do not reach users.
     pub(crate) dependencies: Vec<String>,
 }
 
@@ -50,7 +48,6 @@ impl Workspace {
         })
     }
 
-    /// Tools kept between runs.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target_directory.join("xtask").join("tools")
     }
@@ -71,8 +68,8 @@ fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// A call of cargo without the variables that cargo has set for this task. Build scripts read them:
-/// a changed `CARGO_PKG_NAME` would rebuild `ring` and its dependents.
+/// Without the variables that cargo has set for this task: a changed `CARGO_PKG_NAME` would rebuild
+/// `ring` and its dependents.
 pub(crate) fn cargo_command() -> Command {
     let mut command = tied(cargo());
     for (name, _) in env::vars_os() {

@@ -44,7 +44,6 @@ impl Folder {
         let unique = new.path().file_name().unwrap_or_default().to_string_lossy();
         let path = parent.join(unique.replace("new-", PREFIX));
         fs::rename(new.path(), &path).with_context(why)?;
-        // Its first name no longer exists.
         let _ = new.keep();
         Ok(Self {
             removed_on_exit: RemovedOnExit::new(path),
@@ -91,7 +90,6 @@ mod tests {
     fn folder_lives_as_long_as_its_owner() {
         let folder = Folder::create().unwrap();
         let path = folder.path().to_path_buf();
-        // A task that starts now keeps the folder.
         drop(Folder::create().unwrap());
         assert!(path.exists());
         drop(folder);

@@ -18,7 +18,7 @@ use crate::services::programs::{find, is_root, run_quietly, version_of};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The requirements of a folder. Written last, so an interrupted installation is repeated.
+/// Written last, so an interrupted installation is repeated.
 const STAMP: &str = "installed";
 
 const NODE_MIN: u32 = 16;
@@ -65,7 +65,6 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     })
 }
 
-/// A folder for PYTHONPATH. `needs`: with dependencies.
 pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs: bool) -> Result<PathBuf> {
     // Compiled modules depend on the Python version.
     let version = find("python3")
@@ -93,7 +92,6 @@ fn pip() -> Result<()> {
     debian_package("python3-pip", answers)
 }
 
-/// The `node_modules` folder of a package, installed from its lock file.
 pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<PathBuf> {
     let why = || format!("cannot read {}", package.display());
     let stamp = fs::read_to_string(package.join("package-lock.json")).with_context(why)?;
@@ -105,7 +103,6 @@ pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<P
         repeat(|| {
             let mut command = tied(&npm[0]);
             command.args(&npm[1..]).args(["ci", "--ignore-scripts"]);
-            // The default retries take more than a minute without a network.
             command.args(["--no-audit", "--no-fund", "--fetch-retries=1"]);
             run_tool(command.current_dir(folder))
         })
@@ -113,7 +110,6 @@ pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<P
     Ok(folder.join("node_modules"))
 }
 
-/// Both from the PATH, or both from PyPI.
 pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     let major = |node: &PathBuf| version_of(node)?.split('.').next()?.parse::<u32>().ok();
     let node = find("node").filter(|node| major(node).is_some_and(|major| major >= NODE_MIN));
@@ -126,7 +122,7 @@ pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     Ok((node.clone(), vec![node, npm]))
 }
 
-/// A folder with this stamp. `prepare` may install too, so it runs before the lock is taken.
+/// `prepare` may install too, so it runs before the lock is taken.
 fn kept<T>(
     tools: &Path,
     name: &str,
@@ -141,7 +137,6 @@ fn kept<T>(
     }
     let prepared = prepare()?;
     let _lock = InstallLock::take()?;
-    // Another task may have been faster.
     if is_there() {
         return Ok(folder);
     }
@@ -166,7 +161,6 @@ pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
     run_quietly(command, LIMIT, manners)
 }
 
-/// Tries three times, because network failures are often short.
 pub(crate) fn repeat(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     for pause in [Duration::from_secs(5), Duration::from_secs(20)] {
@@ -187,7 +181,6 @@ struct InstallLock {
 }
 
 impl InstallLock {
-    /// The kernel releases the lock of a dead task.
     fn take() -> Result<Self> {
         // One file per user: a shared file would belong to the first user.
         let name = format!("outbox-install-{}.lock", rustix::process::geteuid().as_raw());

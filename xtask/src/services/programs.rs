@@ -1,4 +1,4 @@
-//! Finds programs, their versions and users, and runs tools. Installs nothing.
+//! Finds programs, their versions and users, and runs tools.
 
 use std::env;
 use std::fs::File;
@@ -82,7 +82,6 @@ pub(super) fn version_of(program: &Path) -> Option<String> {
     version_in(&String::from_utf8_lossy(&command.output().ok()?.stdout))
 }
 
-/// The first version in a text such as `nats-server: v2.9.10` or `postgres (PostgreSQL) 15.18`.
 fn version_in(text: &str) -> Option<String> {
     let mut words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
     let version =
@@ -90,10 +89,8 @@ fn version_in(text: &str) -> Option<String> {
     version.map(str::to_owned)
 }
 
-/// Runs a tool without output; an error contains the end of its output.
 pub(super) fn run_quietly(mut command: Command, limit: Duration, manners: Manners) -> Result<()> {
     let name = words(&command);
-    // An unnamed file needs no removal.
     let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
     redirect(&mut command, &log)?;
     let status = Process::launch(command, manners)?.wait_at_most(limit)?;

@@ -30,7 +30,6 @@ pub(super) struct Recipe<'a> {
     pub(super) manners: Manners,
     pub(super) log: &'a Path,
     pub(super) command: &'a dyn Fn(u16) -> Command,
-    /// Whether the server on this port is ready, given its log so far.
     pub(super) is_ready: &'a dyn Fn(u16, &str) -> bool,
 }
 
@@ -58,7 +57,6 @@ fn start_on(recipe: &Recipe<'_>, next_port: &mut dyn FnMut() -> Result<u16>) -> 
     }
 }
 
-/// Returns the log if the server has ended.
 fn wait_until_ready(recipe: &Recipe<'_>, process: &Process, port: u16) -> Result<Option<String>> {
     let deadline = Instant::now() + READY_LIMIT;
     while Instant::now() < deadline {
@@ -91,7 +89,6 @@ pub(crate) fn free_port() -> Result<u16> {
 mod tests {
     use super::*;
 
-    /// Port 1 is taken, port 2 fails for another reason, and port 3 works.
     fn start_fake(ports: &[u16]) -> Result<u16> {
         let folder = tempfile::tempdir().unwrap();
         let command = |port: u16| {

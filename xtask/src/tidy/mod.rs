@@ -72,7 +72,6 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let files = files(root)?;
     let mut problems = Vec::new();
     for path in &files {
-        // A deleted file, or a binary file.
         if let Ok(text) = fs::read_to_string(root.join(path)) {
             problems.extend(problems_of(path, &text));
         }
@@ -141,7 +140,6 @@ fn tables(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// Inputs and expected outputs of tests follow no rules.
 fn is_source(path: &str) -> bool {
     let is_material = path.contains("/tests/ui/") || path.contains("/golden/");
     path.ends_with(".rs") && path.contains("/src/") && !is_material
@@ -198,7 +196,6 @@ fn matched_texts(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The first line of a numbered example is the command that runs it.
 fn example(path: &str, text: &str) -> Option<String> {
     let name = path.strip_prefix("examples/examples/")?.strip_suffix(".rs")?;
     let first = text.lines().next()?;
