@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 01_quickstart`
 //!
-//! The complete path of an event in one process, without a server: an order is saved together with
-//! its event, the relay publishes the event, and a handler applies it once although it is delivered
-//! twice. The database is a SQLite file, and the broker is in memory.
+//! The path of an event in one process, without a server: an order is saved together with its
+//! event, the relay publishes the event, and a handler applies it once although the broker delivers
+//! two copies. The database is a SQLite file, and the broker is in memory.
 
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};

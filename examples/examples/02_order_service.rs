@@ -1,8 +1,7 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 02_order_service`
 //!
-//! The producing side on JetStream: the stream is provisioned, orders are saved with their events,
-//! the relay publishes, and the stream shows subjects and sequences. Needs a nats-server with
-//! JetStream (`nats-server -js`).
+//! The producing side on JetStream: orders are saved with their events, the relay publishes, and
+//! the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
 
 use outbox::nats;
 use outbox::prelude::*;
@@ -117,7 +116,7 @@ async fn main() -> Result<(), outbox::Failure> {
                 .unwrap_or_default()
         };
         lines.push(format!(
-            "{} is {} v{}, number {} of its order",
+            "{} is {} v{}, number {} of the order",
             message.subject,
             header("ce-type"),
             header("ce-eventversion"),

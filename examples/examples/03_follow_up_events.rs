@@ -1,8 +1,7 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 03_follow_up_events`
 //!
 //! A chain of consumers on JetStream. `shipping` records a follow-up event for each placed order,
-//! in the transaction of its own effect. `notifications` handles the follow-up event, which names its
-//! cause. Relay and consumers run concurrently and end with a clean shutdown.
+//! in the transaction of its own effect. `notifications` handles the follow-up event.
 
 use outbox::nats;
 use outbox::prelude::*;
@@ -63,7 +62,7 @@ async fn notify(
     // The follow-up event names its cause: the order's message.
     let caused = metadata.context().causation_id.is_some();
     notices.send(format!(
-        "order {} is on its way (has a cause: {caused})",
+        "order {} is on its way (names its cause: {caused})",
         event.order_id
     ))?;
     Ok(())

@@ -2,8 +2,6 @@
 //!
 //! An HTTP service that saves with events, and runs relay and consumer in the same process. Try it
 //! with `curl -X POST http://127.0.0.1:PORT/orders/chai/2` and `curl http://127.0.0.1:PORT/stock`.
-//! After Ctrl-C the server stops accepting requests, and relay and consumer finish their current
-//! work.
 
 use std::sync::Arc;
 
@@ -177,7 +175,8 @@ async fn main() -> Result<(), outbox::Failure> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
-    // The server waits for requests that run. A second signal ends that, as it ends the waiting of relay and inbox.
+    // The server waits for requests that run. A second signal ends that, as it ends the waiting of
+    // relay and inbox.
     let serve = async {
         tokio::select! {
             served = async { server.await } => served,

@@ -1,7 +1,7 @@
 //! `cargo run -p examples --example 05_testing_your_service`
 //!
 //! The tests of a service: recorded events, a broker outage, and the effects of the consumer. No
-//! server, no sleep, no mock of the database.
+//! server, no sleep, no mock.
 
 use outbox::core::RelayError;
 use outbox::prelude::*;
@@ -32,7 +32,6 @@ struct Warehouse {
     capacity: i64,
 }
 
-/// The other code under test.
 #[idempotent_handler(consumer = "warehouse")]
 async fn pack(event: Event<OrderPlaced>, warehouse: HandlerState<Warehouse>) -> Result<(), HandlerError> {
     if event.units > warehouse.capacity {
@@ -56,7 +55,7 @@ async fn main() -> Result<(), outbox::Failure> {
             units: 2
         }]
     );
-    println!("one order recorded, the refused one left nothing");
+    println!("one order recorded, no event of the rejected order");
 
     // Make the broker fail. Nothing is lost, and nothing becomes a dead letter.
     let broker = MemoryBroker::new();

@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 08_http_idempotency`
 //!
-//! A client without an answer sends its order again. With an `Idempotency-Key` the order is placed
-//! once: key, order, event and response commit together, and the retry gets the stored response. No
-//! server is needed: the database is a SQLite file, and the service listens on a free port.
+//! A client retries a request after a timeout. With an `Idempotency-Key` the order is placed once:
+//! key, order, event and response commit together, and the retry gets the stored response. No
+//! server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ struct OrderPlaced {
     product: String,
 }
 
-/// Whether the credit check answers. It fails the first time.
+/// Whether the credit check is available. The first check fails.
 type CreditCheck = Arc<AtomicBool>;
 
 /// Order and event are saved through `tx`. A success or a redirect commits; any other response
@@ -113,7 +113,7 @@ async fn main() -> Result<(), outbox::Failure> {
         ("k-1", "coffee", "another request under the same key"),
         ("", "chai", "no key"),
         ("k-2", "caviar", "a failure, rolled back"),
-        ("k-2", "caviar", "again: it really runs"),
+        ("k-2", "caviar", "again: the request runs"),
         ("k-2", "caviar", "and again"),
     ] {
         println!(
@@ -129,7 +129,6 @@ async fn main() -> Result<(), outbox::Failure> {
     Ok(())
 }
 
-/// Sends an order, and returns status and body of the response.
 async fn send(address: &str, key: &str, product: &str) -> anyhow::Result<String> {
     let mut connection = TcpStream::connect(address).await?;
     let mut head = format!("POST /orders HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");

@@ -1,9 +1,8 @@
 //! `cargo run -p examples --example 11_outside_the_database`
 //!
-//! Strategy `external`: the effect is outside the service's database, so effect and record cannot
-//! share a transaction. A deduplication store records finished effects. If the process dies between
-//! the effect and the record, the effect is repeated. So the handler sends a stable key, the same
-//! at every attempt, with which the other system drops the copy.
+//! Strategy `external`: the effect is outside the service's database, and a deduplication store
+//! records finished effects. If the process dies between the effect and the record, the effect is
+//! repeated. So the handler sends a stable key, with which the other system drops the copy.
 //!
 //! No server is needed: the store is in memory. In production use
 //! `outbox::inbox::redis::RedisDedupStore` (feature `redis`), which expires its entries.
@@ -27,13 +26,11 @@ struct OrderPlaced {
     cents: i64,
 }
 
-/// Simulates a payment provider: it takes a key with each request, and answers a known key with the
-/// first payment.
+/// Simulates a payment provider: a known key returns the first payment.
 #[derive(Default)]
 struct Payments(Mutex<HashMap<Uuid, i64>>);
 
 impl Payments {
-    /// Returns whether the payment is new.
     fn charge(&self, key: Uuid, cents: i64) -> bool {
         let mut payments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         payments.insert(key, cents).is_none()

@@ -1,10 +1,10 @@
 //! `cargo run -p examples --example 12_batches`
 //!
-//! Many messages in one transaction, each exactly once, for handlers with less work than a commit.
-//! `statistics` receives several events at once and writes them with one statement. (With `batch`, a
-//! handler of one event runs for several messages in one transaction.) If a message fails, all are
-//! rolled back and handled one by one, so that only the failing message becomes a dead letter. No
-//! server is needed.
+//! Many messages in one transaction, for handlers with less work than a commit. `statistics`
+//! receives several events at once and writes them with one statement. (With `batch`, a handler of
+//! one event runs for several messages in one transaction.) If a message fails, the transaction is
+//! rolled back and each message is handled alone, so that only the failing message becomes a dead
+//! letter. No server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,6 @@ struct ProductSold {
     units: i64,
 }
 
-/// Number of runs of `statistics`.
 #[derive(Clone, Default)]
 struct Runs {
     count: Arc<AtomicUsize>,

@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 13_dead_letters`
 //!
-//! A message that no attempt can handle becomes a dead letter. It is stored with its raw bytes and
-//! the error, and its aggregate continues. A hook informs the application. Operators inspect it,
-//! fix the cause, and retry or discard it. Nothing is lost meanwhile. No server is needed.
+//! A message that no attempt can handle becomes a dead letter, stored with its bytes and the error.
+//! Its aggregate continues. Operators inspect dead letters, fix the cause, and retry or discard. No
+//! server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,6 @@ struct OrderPlaced {
     email: String,
 }
 
-/// Whether caviar has a price.
 #[derive(Clone, Default)]
 struct PriceList {
     complete: Arc<AtomicBool>,
@@ -125,7 +124,7 @@ async fn main() -> Result<(), outbox::Failure> {
     // The cause is fixed, and the dead letter is marked. A running inbox retries it within 5 s; a
     // starting inbox retries it at once.
     prices.complete.store(true, Ordering::SeqCst);
-    println!("to be tried again: {}", letters.retry(&of_order).await?);
+    println!("marked for retry: {}", letters.retry(&of_order).await?);
     inbox.run(shutdown).await?;
     println!("left: {}", letters.count(&DeadLetterSelection::all()).await?);
     Ok(())

@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 14_versions`
 //!
 //! An event has changed twice, and the stream still holds all versions. The handler supports only
-//! the last one: upcasters convert older payloads, one version at a time. A missing step is
-//! detected at start, not at the first old message. No server is needed.
+//! the last one: upcasters convert older payloads, one version at a time. A missing step is an
+//! error at start. No server is needed.
 
 use outbox::inbox::Upcasters;
 use outbox::prelude::*;
@@ -72,7 +72,7 @@ async fn main() -> Result<(), outbox::Failure> {
     });
     let refused = Inbox::new(db.clone(), broker.subscriber()).with_upcasters(incomplete);
     println!(
-        "without the second step it starts: {}",
+        "starts without the second step: {}",
         refused.drain().await.is_ok()
     );
 

@@ -1,8 +1,7 @@
 //! `DATABASE_URL=postgres://… NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 16_postgres_jetstream`
 //!
-//! Service, relay and consumer on PostgreSQL and JetStream, in one process: an order is saved
-//! together with its event, the relay publishes the event, and a handler takes the units from the
-//! stock. The program is a service: it ends with Ctrl-C or SIGTERM.
+//! Service, relay and consumer on PostgreSQL and JetStream, in one process. The program is a
+//! service: it ends with Ctrl-C or SIGTERM.
 
 use outbox::prelude::*;
 use sea_orm::entity::prelude::*;

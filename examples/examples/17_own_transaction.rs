@@ -1,9 +1,8 @@
 //! `cargo run -p examples --example 17_own_transaction`
 //!
 //! A change that reads before it writes: lock the row, decide, save with events, commit. After a
-//! commit with unknown outcome, a deduplication key makes the second try safe: it finds the first
-//! one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` has no effect
-//! there; on PostgreSQL, MySQL and MariaDB it locks the row.)
+//! commit with unknown outcome, a deduplication key makes a retry safe. No server is needed.
+//! (SQLite has one writer at a time, so `lock_exclusive` has no effect there.)
 
 use anyhow::Context as _;
 use outbox::prelude::*;

@@ -52,7 +52,6 @@ fn catalogue(names: &[&str]) -> Vec<product::ActiveModel> {
     (1..).zip(names).map(product).collect()
 }
 
-/// The HTTP status of a service.
 fn status(error: &SaveError) -> u16 {
     match error.kind() {
         ErrorKind::Refused | ErrorKind::InvalidEvent => 422,

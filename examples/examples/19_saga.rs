@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 19_saga`
 //!
-//! A saga: an order that other services pay and ship. A row holds the current step of its order.
-//! Each answer changes the step and records the request of the next step in the same transaction. A
-//! delayed event is the deadline of a step: if it arrives before the answer, the saga refunds the
+//! A saga: an order that other services pay and ship. A row holds the current step. Each answer
+//! changes the step and records the request of the next step in the same transaction. A delayed
+//! event is the deadline of a step: if the deadline arrives before the answer, the saga refunds the
 //! payment. No server is needed.
 
 use std::time::Duration;
@@ -77,7 +77,6 @@ enum PaymentRequest {
     },
 }
 
-/// Answers of the payment service.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "payment")]
 #[serde(tag = "kind")]
@@ -133,7 +132,6 @@ async fn move_to(tx: &Tx<'_>, saga: saga::Model, step: Step) -> Result<(), Handl
     Ok(())
 }
 
-/// Time limit of a shipment.
 fn patience(product: &str) -> Duration {
     match product {
         "ice" => Duration::from_millis(50),
@@ -249,8 +247,8 @@ async fn main() -> Result<(), outbox::Failure> {
     }
     tx.commit().await?;
 
-    // Publishes and handles until every saga has ended; one waits until its deadline. A service uses a
-    // `Runner` for relay and inbox.
+    // Publishes and handles until every saga has ended; one waits until its deadline. A service
+    // uses a `Runner` for relay and inbox.
     let open = saga::Entity::find().filter(saga::Column::Step.is_not_in([Step::Shipped, Step::Cancelled]));
     loop {
         let published = relay.drain().await?.published;

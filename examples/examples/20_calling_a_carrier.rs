@@ -1,6 +1,6 @@
 //! `cargo run -p examples --example 20_calling_a_carrier`
 //!
-//! A consumer that calls an external system. It starts with new messages, limits its concurrency,
+//! A consumer that calls an external system: it starts with new messages, limits its concurrency,
 //! respects the requested delay, reports its backlog, and can be paused by an operator. No server
 //! is needed.
 
@@ -120,7 +120,7 @@ async fn main() -> Result<(), outbox::Failure> {
     place(&shop, 2).await?;
     relay.drain().await?;
     let report = inbox.drain().await?;
-    println!("not yet: {}, failed: {}", report.deferred, report.failed);
+    println!("deferred: {}, failed: {}", report.deferred, report.failed);
 
     // An operator does this, in any process with access to the database. All processes of the
     // consumer pause within two seconds.
@@ -128,7 +128,7 @@ async fn main() -> Result<(), outbox::Failure> {
     paused.pause("carrier", "no parcels before Monday").await?;
     place(&shop, 3).await?;
     relay.drain().await?;
-    println!("handled in the pause: {}", inbox.drain().await?.handled);
+    println!("handled during the pause: {}", inbox.drain().await?.handled);
     for consumer in paused.list().await? {
         println!("paused: {}, {}", consumer.consumer, consumer.reason);
     }
@@ -136,7 +136,7 @@ async fn main() -> Result<(), outbox::Failure> {
         .lag("carrier")
         .await?;
     let waiting = lag.on_stream.map_or(0, |standing| standing.undelivered);
-    println!("waiting in the pause: {waiting}");
+    println!("pending during the pause: {waiting}");
     paused.resume("carrier").await?;
     inbox.drain().await?;
     Ok(())

@@ -29,7 +29,6 @@ mod kept {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// The camera's bytes. The camera's name is in the message already.
 #[derive(DomainEvent, Serialize)]
 #[domain_event(aggregate = "camera", name = "took-picture", codec = Png)]
 struct PictureTaken {

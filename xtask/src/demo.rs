@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn demo_gets_its_options_and_no_other_server() {
+    fn demo_receives_only_its_own_options_and_server() {
         check(
             "",
             "--relay polling --broker nats --generate 200",

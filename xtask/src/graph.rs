@@ -90,7 +90,7 @@ mod tests {
     use crate::workspace::Workspace;
 
     #[test]
-    fn layers_know_only_what_they_may() {
+    fn layers_depend_only_on_allowed_layers() {
         let check = |name: &str, dependencies: &[&str], expected: usize| {
             let package = Package {
                 name: name.to_owned(),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn this_workspace_has_the_graph_it_should_have() {
+    fn this_workspace_has_the_allowed_graph() {
         let problems = problems(&Workspace::load().unwrap().packages);
         assert_eq!(problems, Vec::<String>::new());
     }

@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     until(&relay, "the books do not balance", prove)?;
     relay.ask_to_stop();
     let status = relay.wait_at_most(PATIENCE)?.context("the relay did not stop")?;
-    ensure!(status.success(), "the relay did not stop well ({status})");
+    ensure!(status.success(), "the relay ended with an error ({status})");
     println!("published, proven and stopped");
     Ok(ExitCode::SUCCESS)
 }

@@ -94,7 +94,7 @@ impl Process {
     pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
         let mut registry = registry();
         let running = registry.children.get_mut(&self.id);
-        let running = running.context("the child process is no longer known")?;
+        let running = running.context("the child process is not registered")?;
         running
             .child
             .try_wait()
@@ -208,7 +208,7 @@ pub(crate) fn remove_folder(folder: &Path) {
             Err(_) => thread::sleep(POLL),
         }
     }
-    eprintln!("could not remove {}; remove it by hand", folder.display());
+    eprintln!("could not remove {}; remove this folder", folder.display());
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP stop every child before this process ends.
@@ -331,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_process_stops_it_and_its_children() {
+    fn drop_stops_process_and_children() {
         let (process, mut stdout) = start("sleep 600 & echo started; wait", Manners::GROUP);
         drop(process);
         assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
-    fn process_that_ignores_the_polite_signal_is_killed() {
+    fn process_that_ignores_sigterm_is_killed() {
         let manners = Manners {
             patience: Duration::from_millis(50),
             ..Manners::GROUP
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn process_survives_the_thread_that_started_it() {
+    fn process_survives_its_starting_thread() {
         let starting = thread::spawn(|| start("echo started; sleep 600", Manners::GROUP));
         let (process, _stdout) = starting.join().unwrap();
         let status = process.wait_at_most(Duration::from_millis(200));

@@ -33,7 +33,7 @@ fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result
         process.wait()?.success(),
         "the program {name} does not build; see above"
     );
-    executable(&messages, name).with_context(|| format!("cargo build made no program called {name}"))
+    executable(&messages, name).with_context(|| format!("cargo build built no program {name}"))
 }
 
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_is_where_cargo_reports_it() {
+    fn program_path_comes_from_cargo_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"bench"},"executable":null}
 {"reason":"compiler-artifact","target":{"name":"bench"},"executable":"elsewhere/release/bench"}
 {"reason":"build-finished","success":true}"#;

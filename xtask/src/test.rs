@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_server_is_never_a_skip_and_a_missing_one_only_without_ci() {
+    fn broken_servers_fail_and_missing_servers_skip_without_ci() {
         let one = ["NATS: exits".to_owned()];
         for is_ci in [false, true] {
             assert!(check(&[], &one, is_ci).is_err());

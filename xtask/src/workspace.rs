@@ -36,7 +36,8 @@ impl Workspace {
         ensure!(output.status.success(), "cargo metadata failed:\n{stderr}");
         let metadata: Value =
             serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
-        Self::from_metadata(&metadata).context("cargo metadata has a shape unknown to xtask/src/workspace.rs")
+        Self::from_metadata(&metadata)
+            .context("cargo metadata has an unsupported format; change xtask/src/workspace.rs")
     }
 
     fn from_metadata(metadata: &Value) -> Option<Self> {

@@ -1,8 +1,7 @@
-//! Runs the demo's program as a user does, and checks the ledger that it prints.
+//! Runs the demo's program as a user does, and checks the printed ledger.
 //!
-//! Method: the orders are few and generated. The broker in memory is always tested, each database
-//! and NATS server only if its address is in the environment. The program's own unit tests check
-//! that the ledger detects mistakes; here it must find none.
+//! The broker in memory is always tested, databases and NATS servers only if the environment has
+//! their addresses.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,17 +18,15 @@ use tempfile::TempDir;
 
 const ORDERS: u64 = 30;
 
-/// The number of generated orders that have been shipped.
 const SHIPPED: u64 = 28;
 
-/// A run in a folder of its own.
 pub(crate) struct Demo {
     folder: TempDir,
     pub(crate) command: Command,
 }
 
 impl Demo {
-    /// With databases on a server, or with SQLite.
+    /// `None`: SQLite.
     pub(crate) fn new(database_url: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_northwind"));
@@ -55,7 +52,7 @@ impl Demo {
         self.command.output().unwrap()
     }
 
-    /// Runs the demo and returns the ledger, which must balance.
+    /// Panics if the ledger does not balance.
     #[track_caller]
     pub(crate) fn ledger(&mut self) -> Value {
         let output = self.run();
@@ -74,8 +71,7 @@ impl Demo {
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
     }
 
-    /// Waits until the last consumer in the chain has its first message, so that all parts are at
-    /// work.
+    /// The last consumer in the chain has its first message, so all parts are at work.
     #[cfg(unix)]
     pub(crate) fn wait_for_notices(&self) {
         let notices = self.path("work/notices.txt");
@@ -84,7 +80,7 @@ impl Demo {
         });
     }
 
-    /// Waits until a program was started so many times, and returns its process ids in turn.
+    /// Returns the process ids in the order of the starts.
     #[cfg(unix)]
     pub(crate) fn wait_for_starts(&self, program: &str, times: usize) -> Vec<i32> {
         let log = self.path("work/logs/run.log");
@@ -123,7 +119,6 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The expected report of every run over [`ORDERS`], whatever happened to the servers.
 #[track_caller]
 pub(crate) fn check(mut ledger: Value) {
     let copies = ledger
@@ -191,7 +186,6 @@ fn balances_in_one_process_without_any_server() {
         .map(|line| line.split(',').next().unwrap().parse().unwrap())
         .collect();
     assert!(ids.is_sorted(), "{ids:?}");
-    // Each notice has a key and a line of its own.
     assert_eq!(
         fs::read_to_string(demo.path("work/notices.txt"))
             .unwrap()
@@ -200,7 +194,7 @@ fn balances_in_one_process_without_any_server() {
         SHIPPED
     );
 
-    // A second run is refused, because it would count the messages of the first as ghosts.
+    // The messages of the first run would count as ghosts.
     let again = demo.run();
     assert_eq!(again.status.code(), Some(1));
     assert!(
@@ -236,9 +230,8 @@ fn balances_on_mariadb_and_nats() {
     check_with_nats("OUTBOX_TEST_NATS_URL", Some(&url));
 }
 
-/// Kills three programs while they work: a relay, a consumer that writes to a database, and one
-/// that writes to a file. The orchestrator restarts them, and the ledger must not change. There are
-/// so many orders that the run does not end before.
+/// Kills a relay, a consumer that writes to a database, and a consumer that writes to a file. The
+/// run is long enough for all kills.
 #[cfg(unix)]
 #[test]
 fn balances_although_programs_are_killed() {
@@ -274,7 +267,6 @@ fn balances_although_programs_are_killed() {
     }
 }
 
-/// Finds the process ids in lines such as `started relay-service pid=17`.
 #[cfg(unix)]
 fn pids(log: &str, program: &str) -> Vec<i32> {
     let mark = format!("started {program} pid=");

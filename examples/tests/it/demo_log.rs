@@ -1,4 +1,4 @@
-//! The demo with log relays, on a PostgreSQL whose log can be read.
+//! The demo with log relays, on PostgreSQL with `wal_level = logical`.
 
 use outbox::testing::backend_url;
 
@@ -6,7 +6,6 @@ use outbox::testing::backend_url;
 use crate::demo::kill;
 use crate::demo::{Demo, assert_nothing_saved, check, text};
 
-/// With both outboxes published from their logs.
 #[test]
 fn balances_from_the_log_on_postgres_and_nats() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
@@ -20,7 +19,7 @@ fn balances_from_the_log_on_postgres_and_nats() {
 }
 
 #[test]
-fn a_database_without_a_log_that_can_be_read_is_refused() {
+fn database_without_readable_log_is_rejected() {
     let mut demo = Demo::new(None).args(["--relay", "log", "--broker", "memory"]);
     let output = demo.run();
     let stderr = text(&output.stderr);
@@ -29,9 +28,8 @@ fn a_database_without_a_log_that_can_be_read_is_refused() {
     assert_nothing_saved(&demo.path("work"));
 }
 
-/// Kills both relays while they work, and once more as soon as they have been started again. What
-/// they had published and not stored comes again, under the same ids. There are so many orders that
-/// the run does not end before.
+/// Kills both relays while they work, and again after each restart. Published messages without a
+/// stored position are published again, under the same ids.
 #[cfg(unix)]
 #[test]
 fn balances_from_the_log_although_relays_are_killed() {

@@ -9,7 +9,6 @@ use outbox::testing::backend_url;
 use outbox_nats::EventStream;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `cargo test` builds the examples beside the tests' own folder.
 pub(crate) fn example(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
@@ -41,7 +40,7 @@ fn check(name: &str, servers: &[(&str, &str)]) {
     );
 }
 
-/// One after the other, because the streams of the examples have fixed names.
+/// Sequential, because the streams of the examples have fixed names.
 fn nats_servers() -> impl Iterator<Item = String> {
     let variables = ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"];
     variables.into_iter().filter_map(backend_url)
@@ -77,7 +76,7 @@ fn examples_on_nats() {
     }
 }
 
-/// Starts the service, places an order over HTTP, sees its effect, and ends the service as an orchestrator and as a person do.
+/// Ends the service once with SIGTERM and once with SIGINT.
 #[test]
 fn example_04_axum_service() {
     let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
@@ -90,7 +89,7 @@ fn example_04_axum_service() {
     end_at_once(&url);
 }
 
-/// A request that never ends keeps the server waiting. The second signal ends it.
+/// An unfinished request blocks the shutdown until the second signal.
 fn end_at_once(nats_url: &str) {
     let mut service = example("04_axum_service")
         .env("NATS_URL", nats_url)
@@ -106,12 +105,12 @@ fn end_at_once(nats_url: &str) {
     write!(unfinished, "POST /orders/chai/2 HTTP/1.1\r\n").unwrap();
 
     kill_process(Pid::from_child(&service), Signal::INT).unwrap();
-    // Two signals at once are one.
+    // Two simultaneous signals count as one.
     let _ = log
         .find(|line| line.as_ref().unwrap().contains("shutting down"))
         .expect("the first signal is noticed");
     kill_process(Pid::from_child(&service), Signal::INT).unwrap();
-    // The log is read to its end, so that the service can write it.
+    // Reads to the end: a full pipe would block the service.
     for line in log {
         line.unwrap();
     }
@@ -169,14 +168,13 @@ fn example_23_log_relay() {
     }
 }
 
-/// The program is a service: it is ended by a signal, as a person with Ctrl-C does, once its handler has run.
 #[tokio::test]
 async fn example_16_postgres_jetstream() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };
     for nats in nats_servers() {
-        // A run that was killed may have left an event that the next run would handle.
+        // A killed run may have left an event that the next run would handle.
         let client = EventStream::new("EXAMPLE_16").connect(&*nats).await.unwrap();
         let streams = outbox_nats::async_nats::jetstream::new(client);
         let _ = streams.delete_stream("EXAMPLE_16").await;

@@ -1,6 +1,7 @@
-//! The first days of a service: its servers start after it, its password is wrong, and people end it.
+//! Start and end of a service: servers that start later, a wrong password, and Ctrl-C.
 //!
-//! Method: example 16 runs as a process, on a database of its own. What it waits for is a port that nobody listens on yet.
+//! Example 16 runs as a process, on its own database. Before a server starts, its port has no
+//! listener.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -16,7 +17,6 @@ use sea_orm::{
 use crate::examples::example;
 use crate::own_database::OwnDatabase;
 
-/// Passes connections on, as if a server began to listen.
 async fn forward(port: u16, server: String) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     tokio::spawn(async move {
@@ -30,7 +30,6 @@ async fn forward(port: u16, server: String) {
     });
 }
 
-/// Example 16 as a process, and what it says.
 struct Service {
     process: Child,
     stdout: BufReader<ChildStdout>,
@@ -54,7 +53,7 @@ impl Service {
         }
     }
 
-    /// Reads the log until a line holds all these texts, and returns the line.
+    /// Reads the log until one line contains all texts.
     fn says(&mut self, texts: &[&str]) -> String {
         loop {
             let mut line = String::new();
@@ -77,7 +76,7 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Waits for its end. Returns whether it succeeded, and all it has said.
+    /// Returns whether the process succeeded, and its output.
     fn end(mut self) -> (bool, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();
         (
@@ -93,7 +92,6 @@ impl Drop for Service {
     }
 }
 
-/// Takes the lock that the handler waits for.
 async fn lock_stock(db: &DatabaseConnection) -> DatabaseTransaction {
     let tx = db.begin().await.unwrap();
     tx.execute_unprepared("SELECT * FROM example_16.stock FOR UPDATE")
@@ -108,9 +106,10 @@ async fn count(db: &impl sea_orm::ConnectionTrait, sql: &str) -> i64 {
     row.try_get_by_index(0).unwrap()
 }
 
-/// The program starts first, then the database, then NATS: the event arrives. Then its handler hangs, and somebody presses Ctrl-C, twice.
+/// The order of starts is program, database, NATS. Then the handler hangs, and the user presses
+/// Ctrl-C twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends_it_at_once() {
+async fn program_waits_for_servers_and_ends_at_second_ctrl_c() {
     let Some(binary) = backend_url("OUTBOX_TEST_NATS_OLD_BIN") else {
         return;
     };
@@ -129,7 +128,8 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     let lock = lock_stock(&db).await;
     nats.start().await.unwrap();
     assert_eq!(service.prints(), "saved order 1\n");
-    // Not in the transaction of the lock: there PostgreSQL would show the sessions of the first look for ever.
+    // A separate transaction: within one transaction, PostgreSQL returns the same sessions each
+    // time.
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0";
     while count(&db, waiting).await == 0 {
@@ -159,7 +159,7 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
         assert_eq!(log.matches(what).count(), 1, "said once: {log}");
     }
 
-    // The next process does what is left.
+    // The next process handles the remaining event.
     let mut service = Service::start(&own.url, nats.url());
     assert_eq!(service.prints(), "saved order 1\n");
     assert!(service.prints().starts_with("reserved 2 chai"), "{}", service.log);
@@ -169,9 +169,9 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     own.remove().await;
 }
 
-/// Waiting changes no login. The text is for people, has the server and the user, and no password.
+/// A rejected login is permanent. The error contains server and user, but no password.
 #[test]
-fn a_refused_login_ends_a_program_with_a_text_for_people() {
+fn rejected_login_ends_the_program_with_a_readable_error() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };

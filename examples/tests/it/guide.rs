@@ -1,21 +1,20 @@
-//! Checks the guide: its Rust code is quoted from the examples, and its links lead to existing targets.
+//! Checks the guide: its Rust code is quoted from the examples, and its links lead to existing
+//! targets.
 //!
-//! A ```` ```rust ```` block of `docs/guide/*.md` stands below a line `<!-- examples/examples/NAME.rs -->` and occurs in that file, line by line. A
-//! line `// …` in the block stands for any number of lines. Indentation that all lines between two such lines share does not count.
+//! A ```` ```rust ```` block of `docs/guide/*.md` follows a line `<!-- examples/examples/NAME.rs
+//! -->`, and its lines occur in that file in sequence. A line `// …` in the block replaces any
+//! number of lines. Common indentation between two such lines does not count.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Marks omitted lines in an excerpt.
 const SKIP: &str = "// …";
 
-/// Languages of blocks that are not checked.
 const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
 
-/// Code of the README that must not be written: the failures that the library prevents.
+/// Shown mistakes in the README are not in the examples.
 const MISTAKES: &str = "rust,ignore";
 
-/// Pages outside the guide whose links are checked too.
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
 
 fn root() -> PathBuf {
@@ -26,7 +25,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// A page, with its path relative to the root of the repository.
+/// The path is relative to the root of the repository.
 struct Page {
     path: String,
     text: String,
@@ -92,8 +91,7 @@ fn the_glossary_stays_short() {
     );
 }
 
-/// Commands of the README that CI runs as they stand. Docker is not available there: example 16, which
-/// needs servers, is run by a test, and `cargo xtask test` runs that test.
+/// Docker is not available in CI: a test runs example 16, which needs servers.
 #[test]
 fn ci_runs_the_commands_of_the_readme() {
     let (readme, ci) = (read("README.md").unwrap(), read(".ci/run").unwrap());
@@ -122,23 +120,20 @@ fn ci_runs_the_commands_of_the_readme() {
     }
 }
 
-/// Whether a text holds only settings in front of a command, such as `NAME=value `.
+/// Matches settings in front of a command, such as `NAME=value `.
 fn is_environment(text: &str) -> bool {
     text.split_whitespace().all(|word| word.contains('='))
 }
 
-/// A fenced block.
 struct Block<'a> {
-    /// The number of the line that opens it.
     line: usize,
-    /// The text after the opening fence.
     info: &'a str,
-    /// The last line before it that is not blank.
+    /// The last non-blank line before the block.
     before: &'a str,
     lines: Vec<&'a str>,
 }
 
-/// The fenced blocks of a page. The error is the number of the line that opens an unclosed block.
+/// The error is the number of the line that opens an unclosed block.
 fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -168,7 +163,6 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     open.map_or(Ok(blocks), |block| Err(block.line))
 }
 
-/// The problem of a block, with its line number; `None` if the block is right.
 fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Option<(usize, String)> {
     let language = block.info.split([',', ' ']).next().unwrap_or_default();
     if FREE.contains(&language) {
@@ -213,7 +207,7 @@ fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Op
     ))
 }
 
-/// Checks that the lines occur in the example. The error is the index of the first line that does not.
+/// The error is the index of the first line that does not occur in the example.
 fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     let example: Vec<&str> = example.lines().collect();
     let mut rest = example.as_slice();
@@ -233,7 +227,7 @@ fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     Ok(())
 }
 
-/// The parts between the lines `// …`, without surrounding blank lines, each with the index of its first line.
+/// Splits at the lines `// …`. Each part has the index of its first line.
 fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -249,7 +243,7 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// The index at which the lines of a part occur in sequence. A part has at least one line.
+/// A part has at least one line.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -257,7 +251,6 @@ fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
         .position(|window| dedented(window) == wanted)
 }
 
-/// The lines without their common indentation.
 fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let indentation = lines
         .iter()
@@ -271,7 +264,6 @@ fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// Lines outside of fenced blocks, with their numbers.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_inside = false;
     let mut prose = Vec::new();
@@ -285,7 +277,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// The targets of links like `[text](target)`, with the numbers of their lines. Code spans are no links.
+/// Code spans are no links.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -301,7 +293,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
                     rest = behind;
                 }
             } else {
-                // A code span ends with as many backticks as it begins with. Backticks without such an end are text.
+                // A code span ends with as many backticks as it begins with.
                 let after = &found[fence.len()..];
                 rest = after.split_once(fence).map_or(after, |(_, behind)| behind);
             }
@@ -310,7 +302,6 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// The problem of a link of a page.
 fn link_problem(
     page: &str,
     target: &str,
@@ -343,7 +334,7 @@ fn link_problem(
     ))
 }
 
-/// The path from the root that a page names by a relative path.
+/// Resolves a page's relative path to a path from the root.
 fn beside(page: &str, path: &str) -> String {
     let mut folders: Vec<&str> = page.split('/').collect();
     folders.pop();
@@ -359,7 +350,7 @@ fn beside(page: &str, path: &str) -> String {
     folders.join("/")
 }
 
-/// The anchors that GitHub makes from the headings.
+/// The anchors that GitHub generates from the headings.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for (_, line) in prose(text) {

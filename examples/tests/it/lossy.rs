@@ -1,6 +1,5 @@
-//! A TCP proxy in front of nats-server that drops a consumer's acknowledgements.
-//!
-//! Invariant: everything else passes whole and in order. The consumer does not learn of the loss.
+//! A TCP proxy in front of nats-server that drops a consumer's acknowledgements and forwards
+//! everything else in order. The consumer cannot detect the loss.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ pub(crate) struct Lossy {
 }
 
 impl Lossy {
-    /// Listens on a free port of the loopback interface until the test's runtime ends.
     pub(crate) async fn in_front_of(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -34,7 +32,6 @@ impl Lossy {
         format!("nats://{}", self.address)
     }
 
-    /// Number of dropped acknowledgements.
     pub(crate) fn lost(&self) -> usize {
         self.lost.load(Ordering::SeqCst)
     }
@@ -67,7 +64,7 @@ async fn filtered(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lost: &Atomic
     let _ = to.shutdown().await;
 }
 
-/// Takes the first whole frame of the protocol: a line, and the payload that it announces.
+/// A frame is a line with a length, and a payload of this length.
 fn next_frame(received: &mut Vec<u8>) -> Option<Vec<u8>> {
     let line = received.windows(2).position(|two| two == b"\r\n")? + 2;
     let text = String::from_utf8_lossy(&received[..line]).into_owned();

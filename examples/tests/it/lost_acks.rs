@@ -1,9 +1,8 @@
-//! A consumer whose acknowledgements are lost more often than a message has attempts: no message is dead-lettered for that, and a dead letter that an
-//! operator retries afterwards takes effect once.
+//! If acknowledgements are lost, messages are not dead-lettered, and each effect happens once, even
+//! for a retried dead letter.
 //!
-//! The test starts its own server, in both supported versions. The consumers run first as a user that may not publish on `$JS.ACK.>`, so that progress
-//! reports and negative acknowledgements are lost as well; or behind a proxy that drops each `+ACK`, so that nobody says that it is lost. Then they run
-//! without such trouble.
+//! The losses exceed the attempts of a message. First, either the user may not publish on
+//! `$JS.ACK.>`, or a proxy drops each `+ACK`. Then the consumers run without losses.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use crate::lossy::Lossy;
 
 const STREAM: &str = "EVENTS";
-/// Half of it is a handler's time. One that runs out of it has no effect, and would be counted as one that ran less often.
+/// A handler's time limit is half of it. A handler over the limit would leave no effect.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 4;
-/// Parcels that take effect at once. The handler of [`BROKEN`] fails until the test repairs it.
+/// The handler of [`BROKEN`] fails until the test repairs the parcel.
 const PARCELS: [u64; 3] = [1, 2, 3];
 const BROKEN: u64 = 4;
 
@@ -43,7 +42,6 @@ fn number(event: &Sent) -> String {
     event.parcel.to_string()
 }
 
-/// The tables that handlers write to, and whether the broken parcel is repaired.
 #[derive(Debug, Clone)]
 struct Depot {
     db: DatabaseConnection,
@@ -54,7 +52,7 @@ struct Depot {
 }
 
 impl Depot {
-    /// Writes one row per effect, without a unique key, so that a second effect shows.
+    /// Without a unique key, so that a second effect is visible.
     async fn note<C>(&self, db: &C, consumer: &str, event: &Sent) -> Result<(), HandlerError>
     where
         C: sea_orm::ConnectionTrait,
@@ -68,7 +66,7 @@ impl Depot {
         Ok(())
     }
 
-    /// The number of effects of each parcel, the broken one last.
+    /// The broken parcel is last.
     async fn effects(&self, consumer: &str) -> Vec<i64> {
         let mut counts = Vec::new();
         for parcel in PARCELS.into_iter().chain([BROKEN]) {
@@ -110,7 +108,7 @@ async fn by_nature_outside(event: Event<Sent>, depot: HandlerState<Depot>) -> Re
     depot.note(&depot.db, "by_nature_outside", &event).await
 }
 
-/// The store in memory holds the record that the message took effect. The database stands for the external system.
+/// The store in memory records finished messages. The database is the external system.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 async fn by_external(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_external", &event).await
@@ -149,7 +147,7 @@ fn router() -> Router {
         .handler::<by_constraint>()
 }
 
-/// A server with a user `free`, and a user `mute` who cannot acknowledge.
+/// The user `mute` cannot acknowledge, the user `free` can.
 async fn start(binary: &Path) -> Server {
     let users = "{ user: free, password: secret }, \
                  { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
@@ -165,7 +163,6 @@ async fn connect_to(url: &str, user: &str) -> Client {
     connect(url, options.ignore_discovered_servers()).await.unwrap()
 }
 
-/// Tables for this test only.
 async fn depot(database_url: &str) -> (Depot, TableNames) {
     let name = format!("t{}", &MessageId::fresh().to_string().replace('-', "")[14..]);
     let db = Database::connect(database_url).await.unwrap();
@@ -226,7 +223,7 @@ async fn publish(client: &Client) {
     }
 }
 
-/// Runs the inbox until the server has delivered each message more than `times` times to each consumer, then shuts down.
+/// Runs until each consumer has received each message more than `times` times.
 async fn run_until_delivered(inbox: Inbox<JetStreamSubscriber>, client: &Client, times: u32) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({
@@ -238,7 +235,6 @@ async fn run_until_delivered(inbox: Inbox<JetStreamSubscriber>, client: &Client,
     for consumer in CONSUMERS {
         eventually(consumer, async || {
             let info = stream.consumer_info(consumer).await;
-            // The consumer's sequence counts repeated deliveries too.
             info.is_ok_and(|info| info.delivered.consumer_sequence > messages * u64::from(times))
         })
         .await;
@@ -260,7 +256,7 @@ async fn denied_acknowledgements_leave_one_effect_each(binary: &Path, database_u
     check(&server, mute, database_url, ATTEMPTS + 2).await;
 }
 
-/// The proxy goes on losing acknowledgements to the end; the consumers that come later are not behind it.
+/// The proxy drops acknowledgements until its end; later consumers do not use it.
 async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
     let server = start(binary).await;
     let proxy = Lossy::in_front_of(format!("127.0.0.1:{}", server.port())).await;
@@ -274,7 +270,7 @@ async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_
     );
 }
 
-/// The acknowledgements of the first client are lost.
+/// The first client loses its acknowledgements.
 async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u32) {
     let free = connect_to(server.url(), "free").await;
     publish(&free).await;
@@ -315,7 +311,7 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
     run.await.unwrap();
 
     for consumer in CONSUMERS {
-        // A natural handler runs twice, because the first delivery leaves no trace.
+        // A natural handler runs twice, because the first delivery leaves no record.
         let expected = if consumer.starts_with("by_nature") { 2 } else { 1 };
         assert_eq!(
             depot.effects(consumer).await,
@@ -331,12 +327,10 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
     );
 }
 
-/// The current nats-server.
 fn current() -> Option<PathBuf> {
     backend_url("OUTBOX_TEST_NATS_CLUSTER_BIN").map(PathBuf::from)
 }
 
-/// The oldest nats-server that is supported.
 fn old() -> Option<PathBuf> {
     backend_url("OUTBOX_TEST_NATS_OLD_BIN").map(PathBuf::from)
 }

@@ -1,4 +1,5 @@
-//! Integration tests of the examples, of the guide that quotes them and of the demo, and tests that need both a database and a broker.
+//! Integration tests of the examples, the guide and the demo, and tests that need both a database
+//! and a broker.
 
 #![expect(
     clippy::unwrap_used,

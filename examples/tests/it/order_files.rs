@@ -1,5 +1,4 @@
-//! The demo with orders from files. What its consumers add up is compared with sums that were
-//! worked out elsewhere.
+//! The demo with orders from files. The consumers' sums must equal independently computed sums.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::demo::Demo;
 
-/// The exported file without its header, as numbers by key.
 fn exported(folder: &Path, file: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(folder.join(file)).unwrap();
     text.lines()
@@ -28,8 +26,7 @@ fn total(rows: &[(String, String)]) -> i64 {
     rows.iter().map(|(_, value)| value.parse::<i64>().unwrap()).sum()
 }
 
-/// Runs the demo over two files, in one process, and returns the ledger with the folder of the
-/// export.
+/// Returns the ledger and the folder of the export.
 fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     let mut demo = Demo::new(None).args(["--broker", "memory"]);
     let export = demo.path("export");
@@ -44,8 +41,8 @@ fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     (demo, ledger, export)
 }
 
-/// The sums were worked out by hand: 2 x 9.80 less 5 % and 12 x 14.00 for BLAUS, 1 x 0.30 less 5 %
-/// (28.5 cents, rounded up) for ANÄTR.
+/// 2 x 9.80 less 5 % and 12 x 14.00 for BLAUS, 1 x 0.30 less 5 % (28.5 cents, rounded up) for
+/// ANÄTR.
 #[test]
 fn orders_from_files_add_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,8 +78,8 @@ fn orders_from_files_add_up() {
     );
 }
 
-/// The order book of Microsoft's sample database, as `orders.csv` and `order_details.csv` in the
-/// folder that the variable names.
+/// Needs `orders.csv` and `order_details.csv` of Microsoft's sample database in the folder of the
+/// variable.
 #[test]
 fn northwind_adds_up() {
     let Some(folder) = std::env::var_os("OUTBOX_TEST_NORTHWIND").map(PathBuf::from) else {

@@ -1,4 +1,4 @@
-//! A database on PostgreSQL for one test, whose programs make schemas and tables with fixed names.
+//! A PostgreSQL database for one test, for programs with fixed schema and table names.
 
 use outbox::testing::backend_url;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
@@ -10,7 +10,7 @@ pub(crate) struct OwnDatabase {
 }
 
 impl OwnDatabase {
-    /// `None` if there is no PostgreSQL, and the test is to be skipped.
+    /// `None` without PostgreSQL: the test is skipped.
     pub(crate) async fn create(prefix: &str) -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_URL")?;
         let admin = Database::connect(&url).await.unwrap();
@@ -27,13 +27,12 @@ impl OwnDatabase {
         })
     }
 
-    /// Host and port of the server.
     pub(crate) fn server(&self) -> String {
         let (_, rest) = self.url.rsplit_once('@').unwrap();
         rest.split('/').next().unwrap().to_owned()
     }
 
-    /// The address of the database behind another port.
+    /// The database URL with another port.
     pub(crate) fn behind(&self, port: u16) -> String {
         self.url.replace(&self.server(), &format!("127.0.0.1:{port}"))
     }

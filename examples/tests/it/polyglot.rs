@@ -1,8 +1,8 @@
-//! Services in other languages beside ours: those of `examples/polyglot` save orders, our relay publishes their events, and the events have their effects in a
-//! handler in Rust and in `consumer.py`.
+//! Services in other languages save orders, the relay publishes their events, and handlers in Rust
+//! and in `consumer.py` apply the events.
 //!
-//! Method: the programs run as processes on a database of the test's own, and the test keeps its own list of what it has asked them for. Each order is an
-//! aggregate that a service in Rust changes afterwards. `cargo xtask polyglot` runs further languages.
+//! The programs of `examples/polyglot` run as processes on a separate database. A service in Rust
+//! then changes each order. `cargo xtask polyglot` runs further languages.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,16 +25,15 @@ use tokio::task::JoinHandle;
 use crate::own_database::OwnDatabase;
 
 const ORDERS: i32 = 3;
-/// Of each order, after it was placed.
 const CHANGES: i32 = 2;
 const EVENTS: u64 = (ORDERS * (1 + CHANGES)) as u64;
 const IN_RUST: &str = "polyglot-ledger";
 const IN_PYTHON: &str = "shipping-py";
 
-/// The database refuses it when the transaction of the service commits, after the event was recorded.
+/// The database rejects the order at commit, after the event was recorded.
 const REFUSED: &str = "nothing-that-we-sell";
 
-/// No unique keys, so that a second effect shows.
+/// No unique keys, so that a second effect is visible.
 const TABLES: &str = "
     CREATE TABLE products (name text PRIMARY KEY);
     CREATE TABLE orders (
@@ -46,7 +45,6 @@ const TABLES: &str = "
     CREATE TABLE shipments (order_id int NOT NULL);
     INSERT INTO products SELECT 'product-' || n FROM generate_series(1, 3) AS n";
 
-/// What the services in other languages record.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
 struct Placed {
@@ -56,7 +54,6 @@ struct Placed {
     units: i32,
 }
 
-/// What the service in Rust records.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "changed")]
 struct Changed {
@@ -88,14 +85,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("polyglot")
 }
 
-/// A program whose process ends when the test drops it.
+/// The process ends when the test drops it.
 fn program(name: impl AsRef<OsStr>, script: &Path) -> Command {
     let mut command = Command::new(name);
     command.arg(script).kill_on_drop(true).stdin(Stdio::null());
     command
 }
 
-/// Python with the modules of the programs in `examples/polyglot/python`.
 struct Python {
     modules: String,
 }
@@ -115,7 +111,7 @@ impl Python {
     }
 }
 
-/// Node, and a folder with the service and its modules, which Node looks for beside the service only.
+/// Node finds modules only in the service's folder.
 struct Node {
     program: String,
     folder: TempDir,
@@ -138,7 +134,6 @@ impl Node {
     }
 }
 
-/// Tables and a stream for one test.
 struct Place {
     own: OwnDatabase,
     db: DatabaseConnection,
@@ -148,14 +143,13 @@ struct Place {
     name: String,
 }
 
-/// Relay and inbox, while they run.
 struct Running {
     shutdown: CancellationToken,
     task: JoinHandle<RunReport>,
 }
 
 impl Running {
-    /// Stops them. Returns what they have published and handled, and how many deliveries they knew.
+    /// Returns the numbers of published messages, handled messages and deliveries.
     async fn stop(self) -> (u64, u64, u64) {
         self.shutdown.cancel();
         let report = self.task.await.unwrap();
@@ -187,7 +181,7 @@ impl Place {
         })
     }
 
-    /// SQLAlchemy takes this scheme only.
+    /// SQLAlchemy requires this scheme.
     fn database_url(&self) -> String {
         self.own.url.replacen("postgres://", "postgresql://", 1)
     }
@@ -213,11 +207,9 @@ impl Place {
             .env("NATS_URL", &self.nats_url)
             .env("STREAM", &self.name)
             .env("FILTER", format!("{}.order.*.placed", self.name));
-        // The standard output belongs to the harness.
         consumer.stdout(std::io::stderr()).spawn().unwrap()
     }
 
-    /// Runs a service for one order, and returns how it ended.
     async fn order(&self, mut service: Command, product: &str, units: i32) -> Output {
         service
             .args([product, &units.to_string()])
@@ -225,7 +217,7 @@ impl Place {
         service.output().await.unwrap()
     }
 
-    /// Has all orders saved side by side, and one refused. Returns what was asked for.
+    /// Saves all orders concurrently, and one rejected order. Returns the expected orders.
     async fn save_orders(&self, service: impl Fn() -> Command) -> Vec<(String, i32)> {
         let wanted: Vec<_> = (1..=ORDERS).map(|n| (format!("product-{n}"), 10 * n)).collect();
         let saving = wanted
@@ -248,7 +240,6 @@ impl Place {
         wanted
     }
 
-    /// Continues each order in Rust.
     async fn change_orders(&self, ids: &[i32]) {
         let outbox = OutboxConnection::new(self.db.clone(), OutboxConfig::default());
         for change in 1..=CHANGES {
@@ -266,7 +257,7 @@ impl Place {
             .unwrap()
     }
 
-    /// Waits until a consumer has received and acknowledged so many deliveries, and none is left.
+    /// Waits until the consumer has acknowledged this number of deliveries and has no backlog.
     async fn acknowledged(&self, consumer: &str, deliveries: u64) {
         let log = self.log().await;
         let what = format!("the last of {deliveries} acknowledgements of {consumer}");
@@ -285,7 +276,7 @@ impl Place {
         T::find_by_statement(statement).all(&self.db).await.unwrap()
     }
 
-    /// Ids, products and units that the services have saved, in the order of products.
+    /// Sorted by product.
     async fn saved(&self) -> Vec<Saved> {
         self.rows("SELECT id, product, units FROM orders ORDER BY product")
             .await
@@ -298,7 +289,7 @@ impl Place {
         rows.into_iter().map(|row| row.order_id).collect()
     }
 
-    /// Each saved order has had all its effects in their order, and nothing else has had one.
+    /// Each saved order has all its effects in sequence, and no other order has an effect.
     async fn assert_each_has_taken_effect_once(&self, saved: &[Saved]) {
         for order in saved {
             let id = order.id;
@@ -338,7 +329,7 @@ struct Entry {
     entry: String,
 }
 
-/// The numbers of each aggregate's messages, in the order of the stream.
+/// In the order of the stream.
 async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
     let mut numbers = BTreeMap::<_, Vec<_>>::new();
     for at in 1..=stream.get_info().await.unwrap().state.last_sequence {
@@ -350,9 +341,9 @@ async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
     numbers
 }
 
-/// Goal: an order and its event are saved together or not at all, and each event has one effect in each consumer, in the order of its aggregate. Method: while
-/// relay and inbox run, the service saves some orders and fails with one at its commit. Then all is delivered a second time, to consumers that are made anew.
-async fn each_order_has_its_effects_once(
+/// An order and its event are saved together or not at all, and each consumer applies each event
+/// once, in the order of the aggregate. Afterwards, recreated consumers receive all messages again.
+async fn each_order_takes_effect_once(
     place: &Place,
     service: impl Fn() -> Command,
     consumer: Option<&Python>,
@@ -408,29 +399,30 @@ async fn each_order_has_its_effects_once(
 }
 
 #[tokio::test]
-async fn orders_of_a_service_in_python_have_one_effect_each_in_rust_and_in_python() {
+async fn python_service_orders_take_effect_once_in_rust_and_python() {
     let Some(python) = Python::find() else { return };
     let Some(place) = Place::create().await else {
         return;
     };
     let service = || python.run("python/order_service.py");
-    each_order_has_its_effects_once(&place, service, Some(&python)).await;
+    each_order_takes_effect_once(&place, service, Some(&python)).await;
     place.remove().await;
 }
 
 #[tokio::test]
-async fn orders_of_a_service_in_node_have_one_effect_each_in_rust() {
+async fn node_service_orders_take_effect_once_in_rust() {
     let Some(node) = Node::find() else { return };
     let Some(place) = Place::create().await else {
         return;
     };
-    each_order_has_its_effects_once(&place, || node.run(), None).await;
+    each_order_takes_effect_once(&place, || node.run(), None).await;
     place.remove().await;
 }
 
-/// The script kills the consumer around its effect, and sends it other events and what nobody can read. Only the orders 1, 2 and 6 are readable and for it.
+/// The script kills the consumer before and after its effect, and sends unreadable and foreign
+/// events. Only the orders 1, 2 and 6 are valid.
 #[tokio::test]
-async fn a_tormented_consumer_in_python_ships_each_order_that_it_can_read_once() {
+async fn killed_python_consumer_ships_each_readable_order_once() {
     let Some(python) = Python::find() else { return };
     let Some(place) = Place::create().await else {
         return;

@@ -1,8 +1,10 @@
-//! Two versions of a consumer, one of which does not know some event type: deployed side by side, rolled back, deployed again. And two programs with
-//! different handlers under one consumer name. Whichever process receives a message, each published message is handled once.
+//! Two versions of a consumer, where the old version lacks a handler for one event type: deployed
+//! together, rolled back, deployed again. Also two programs with different handlers under one
+//! consumer name. Each published message is handled once.
 //!
-//! Method: each strategy, order and batch setting has its own stream on a real server, and the programs of one case share a database in memory. Each
-//! order gets a `placed`, a `cancelled` and a `reopened` event, in this sequence. The old version handles `placed` and `reopened`.
+//! Each combination of strategy, order and batch setting has its own stream on a real server. Each
+//! order gets a `placed`, a `cancelled` and a `reopened` event. The old version handles `placed`
+//! and `reopened`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,10 +33,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Orders of each step of a case.
 const ORDERS: u32 = 4;
 
-/// Time limit for everything that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
 macro_rules! events {
@@ -64,7 +64,7 @@ events! {
     Reopened: "reopened",
 }
 
-/// The events that took effect, by order number and in sequence.
+/// By order number, in sequence.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
 
@@ -73,7 +73,7 @@ impl Journal {
         self.0.lock().unwrap().entry(number).or_default().push(what);
     }
 
-    /// The effects on an order. The strategy `natural` may run a handler again, so there each kind of effect is listed once.
+    /// The strategy `natural` may run a handler again, so each kind of effect is listed once.
     fn of(&self, case: &str, number: u32) -> Vec<&'static str> {
         let mut effects = self.0.lock().unwrap().get(&number).cloned().unwrap_or_default();
         if case.contains("natural") {
@@ -88,7 +88,6 @@ impl Journal {
     }
 }
 
-/// The state of a handler, and its effect.
 macro_rules! handler {
     (in_transaction, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
         #[idempotent_handler(consumer = "shop", $($option)*)]
@@ -108,7 +107,6 @@ macro_rules! handler {
     };
 }
 
-/// The programs of each case: two versions, and two programs that share a consumer name.
 macro_rules! cases {
     ($($case:ident: $kind:ident [$($option:tt)*];)*) => {
         $(mod $case {
@@ -169,13 +167,12 @@ struct Programs {
 }
 
 impl Programs {
-    /// Whether later events of an order wait for an event that no handler here handles.
+    /// Whether later events of an order wait for an event without a handler in this program.
     fn waits(&self) -> bool {
         self.case.contains("sequence") || self.case.contains("strict")
     }
 }
 
-/// A stream and a database for one case only.
 struct Place {
     client: Client,
     stream: EventStream,
@@ -188,7 +185,6 @@ struct Place {
     ack_wait: Duration,
 }
 
-/// Signals that a subscription exists.
 struct Announced {
     subscriber: JetStreamSubscriber,
     subscribed: Arc<Notify>,
@@ -248,7 +244,7 @@ impl Place {
         }
     }
 
-    /// Starts a program and waits until it has subscribed.
+    /// Returns after the program has subscribed.
     async fn start(&self, router: &Router) -> Program {
         let config = InboxConfig::default()
             .backoff(Backoff {
@@ -283,12 +279,12 @@ impl Place {
         stream.consumer_info("shop").await.ok()
     }
 
-    /// The number of deliveries to the consumer.
     async fn deliveries(&self) -> u64 {
         self.info().await.unwrap().delivered.consumer_sequence
     }
 
-    /// Publishes three events of each order of a step. The order numbers continue those of the previous steps.
+    /// Publishes three events for each order. The order numbers continue the numbers of the
+    /// previous steps.
     async fn publish(&self, step: u32) -> Vec<u32> {
         let numbers: Vec<u32> = (0..ORDERS).map(|order| 10 * step + order).collect();
         for number in &numbers {
@@ -313,7 +309,7 @@ impl Place {
             .await;
     }
 
-    /// Checks that each published event took effect once, and that the broker awaits no acknowledgement.
+    /// Each published event took effect once, and the broker awaits no acknowledgement.
     async fn check(&self, programs: &Programs, numbers: &[u32]) {
         let case = programs.case;
         self.until_handled(case, numbers, 3).await;
@@ -340,11 +336,10 @@ impl Place {
     }
 }
 
-/// The old version runs, the new one is deployed beside it, rolled back, and deployed again.
 async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
     let mut place = Place::new(client).await;
     if programs.case == "sequence" {
-        // The wait for a gap is twice this long. An event that another version has asked for is no gap.
+        // The time limit of a gap is twice as long. An event type of another version is no gap.
         place.ack_wait = Duration::from_secs(1);
     }
     let old = place.start(&programs.old).await;
@@ -355,14 +350,15 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     assert_eq!(new.stop().await.skipped, 0);
     let while_rolled_back = place.publish(2).await;
     if programs.waits() {
-        // Each message is sent back with a delay of at most 400 ms, and in the end of at least 200 ms, which is longer than the wait for a gap.
+        // Each negative acknowledgement has a delay of 200 to 400 ms, longer than the time limit of
+        // a gap.
         let before = place.deliveries().await;
         eventually("60 further deliveries", async || {
             place.deliveries().await >= before + 60
         })
         .await;
     } else {
-        // A version does not wait for event types that it does not know.
+        // A version does not wait for unknown event types.
         place.until_handled(programs.case, &while_rolled_back, 2).await;
     }
     assert_eq!(old.stop().await.skipped, 0);
@@ -378,7 +374,6 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     place.remove().await;
 }
 
-/// Two programs with different handlers, under one consumer name.
 async fn shared(client: &Client, programs: &Programs) {
     let place = Place::new(client).await;
     let one = place.start(&programs.old).await;
@@ -416,8 +411,8 @@ async fn nothing_is_lost_between_programs(nats: &'static str) {
     join_all(cases.iter().map(|programs| shared(&client, programs))).await;
 }
 
-/// Events that no consumer wants any more are skipped and counted if the configuration says so.
-async fn what_nobody_will_handle_can_be_skipped_or_kept(nats: &'static str) {
+/// If configured, event types without a handler are skipped and counted.
+async fn unhandled_event_types_can_be_skipped_or_kept(nats: &'static str) {
     let Some(client) = connected(nats).await else {
         return;
     };
@@ -463,5 +458,5 @@ macro_rules! on_both_servers {
 on_both_servers! {
     nothing_is_lost_between_versions,
     nothing_is_lost_between_programs,
-    what_nobody_will_handle_can_be_skipped_or_kept,
+    unhandled_event_types_can_be_skipped_or_kept,
 }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_lives_as_long_as_its_owner() {
+    fn folder_is_removed_with_its_owner() {
         let folder = Folder::create().unwrap();
         let path = folder.path().to_path_buf();
         drop(Folder::create().unwrap());

@@ -29,7 +29,7 @@ pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
     if find(program).is_none() {
         debian_package(package, || find(program).is_some())?;
     }
-    find(program).with_context(|| format!("the package {package} brought no {program}; put one on the PATH"))
+    find(program).with_context(|| format!("the package {package} contains no {program}; put one on the PATH"))
 }
 
 /// Checks `is_present` again under the lock: another task may have installed the package.
@@ -38,7 +38,7 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
         return Ok(());
     }
     if !is_root() || find("apt-get").is_none() {
-        bail!("only root on Debian can install {package}; install it by hand (apt-get install {package})");
+        bail!("only root on Debian can install {package}; run apt-get install {package}");
     }
     let _lock = InstallLock::take()?;
     if is_present() {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_is_filled_again_if_it_is_incomplete_or_old() {
+    fn incomplete_or_outdated_folder_is_refilled() {
         let tools = tempfile::tempdir().unwrap();
         let mut fills = 0;
         let mut fill = |stamp: &str, is_good: bool| {

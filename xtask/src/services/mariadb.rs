@@ -80,7 +80,7 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
 pub(super) fn program() -> Result<PathBuf> {
     let server = || find("mariadbd").or_else(|| find("mysqld"));
     install::debian_package("mariadb-server", || server().is_some() && install_db().is_some())?;
-    server().context("the package mariadb-server brought no mariadbd; put it on the PATH")
+    server().context("the package mariadb-server contains no mariadbd; put it on the PATH")
 }
 
 fn install_db() -> Option<PathBuf> {

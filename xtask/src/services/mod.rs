@@ -189,7 +189,7 @@ impl Services {
 
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
         let found = self.found.iter().find(|found| found.backend == wanted);
-        let found = found.with_context(|| format!("{wanted:?} was not asked for"))?;
+        let found = found.with_context(|| format!("{wanted:?} was not requested"))?;
         let url = found.url.as_deref();
         url.with_context(|| format!("{wanted:?} is not available: {}", found.note))
     }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_variables_are_those_that_tests_and_the_program_read() {
+    fn printed_variables_match_variables_that_programs_read() {
         let root = workspace::root();
         let program = sources(&root.join("outbox-cli/src/config"));
         for backend in OF_GUIDE {

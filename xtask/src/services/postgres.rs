@@ -68,7 +68,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
 
 pub(super) fn program() -> Result<PathBuf> {
     install::debian_package("postgresql", || installed().is_some())?;
-    installed().context("the package postgresql brought no initdb; put it on the PATH")
+    installed().context("the package postgresql contains no initdb; put it on the PATH")
 }
 
 fn installed() -> Option<PathBuf> {

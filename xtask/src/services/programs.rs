@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_that_fails_or_hangs_is_reported() {
+    fn failed_or_hanging_tool_is_reported() {
         let run = |script: &str, limit| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

@@ -303,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn numbered_examples_tell_how_they_are_run() {
+    fn numbered_examples_start_with_their_command() {
         let path = "examples/examples/01_first.rs";
         check(path, "//! `cargo run -p examples --example 01_first`\n", None);
         check(path, "//! The first example.\n", Some("--example 01_first"));
     }
 
     #[test]
-    fn folders_of_one_machine_are_refused() {
+    fn local_folders_are_rejected() {
         for folder in LOCAL_FOLDERS {
             check("a.md", &format!("see `{folder}notes`\n"), Some("a.md:1: names"));
             check("a.md", &format!("https://example.com{folder}notes\n"), None);

@@ -1,9 +1,8 @@
 //! The consumers' results: units per product, amounts per customer, shipments and notices per
 //! order.
 //!
-//! Computed twice: from the consumers' tables, and from the input. Invariant: the ledger balances
-//! only if both agree. The sums from the input share no code with events, service and consumers, so
-//! an incomplete event or a wrong handler is detected.
+//! Invariant: the ledger balances only if the consumers' tables and the input give the same
+//! results. The sums from the input share no code with events, service and consumers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,8 +16,7 @@ use crate::evidence::Connections;
 use crate::order::{Line, Order};
 use crate::setup::Part;
 
-/// The results of all consumers, by key. Keys sort as in the exports: numbers by value, customers
-/// by bytes.
+/// Keys sort as in the exports: numbers by value, customers by bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) units: BTreeMap<i64, i64>,

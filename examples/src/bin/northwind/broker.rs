@@ -1,7 +1,7 @@
 //! The broker of a run: its stream, the progress of its consumers, and all published messages.
 //!
-//! Invariant: each run has its own stream, subject prefix and consumers, so other users of a shared
-//! broker are not affected.
+//! Each run has its own stream, subject prefix and consumers, so other users of a shared broker are
+//! not affected.
 
 use anyhow::{Context as _, Result};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -18,7 +18,6 @@ const READ_AHEAD: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) enum Broker {
     Nats(Box<JetStream>),
-    /// An in-process broker.
     Memory(MemoryBroker),
 }
 
@@ -59,7 +58,6 @@ impl Broker {
         Ok(Some((backlog, deliveries)))
     }
 
-    /// The number of messages on the stream, including copies.
     pub(crate) async fn messages(&self) -> Result<u64> {
         match self {
             Self::Nats(stream) => Ok(stream.get_info().await?.state.messages),

@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Exit status: 0 if the ledger balances, 2 if the input is malformed (nothing is saved then),
     /// 1 for everything else.
     Run(RunArgs),
-    /// Runs one of the programs.
+    /// Runs a program of the shop.
     #[command(hide = true)]
     Program(ProgramArgs),
 }

@@ -1,8 +1,7 @@
 //! The four consumers, each with its own database.
 //!
-//! Three consumers write their effects through the handler's transaction, so the inbox makes each
-//! effect happen once. The effect of `notifications` is outside the database: it passes a stable
-//! key to the receiver.
+//! Three consumers write through the handler's transaction, so each effect happens once. The effect
+//! of `notifications` is outside the database and carries a stable key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +69,6 @@ async fn charge_customer(
     note_effect(&tx, &message).await
 }
 
-/// Stores shipments, and records a follow-up event in the handler's own transaction.
 #[idempotent_handler(consumer = "shipping")]
 async fn dispatch_shipment(
     event: Event<OrderShipped>,
@@ -90,8 +88,8 @@ async fn dispatch_shipment(
     note_effect(&tx, &message).await
 }
 
-/// Notifies the customer: an effect outside the database. The transaction cannot undo a notice, so
-/// it is sent at least once. The stable key lets the receiver drop copies.
+/// The transaction cannot undo a notice, so it is sent at least once. The stable key lets the
+/// receiver drop copies.
 #[idempotent_handler(consumer = "notifications")]
 async fn send_notice(
     event: Event<ShipmentDispatched>,

@@ -18,12 +18,10 @@ pub(crate) const CONNECTIONS: u32 = 12;
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bound on the wait for a server at start; its address may be wrong.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Databases {
-    /// `None` for SQLite.
     server: Option<Url>,
     names: [String; 5],
     pub(crate) urls: BTreeMap<Part, String>,
@@ -44,8 +42,7 @@ impl Databases {
             server,
             names,
         };
-        // The names consist of letters, digits and underscores. The character sets are explicit,
-        // because server defaults vary.
+        // The character sets are explicit, because server defaults vary.
         databases
             .on_server(|name, is_postgres| match is_postgres {
                 true => format!(
@@ -87,7 +84,6 @@ pub(crate) fn is_postgres(server: &Url) -> bool {
     server.scheme().starts_with("postgres")
 }
 
-/// Waits for a server that is restarting, and creates a missing file.
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options

@@ -26,7 +26,7 @@ pub(crate) struct OrderShipped {
     pub(crate) shipped_date: Date,
 }
 
-/// The carrier has taken the shipment. Recorded by the consumer `shipping`, in its own outbox.
+/// Recorded by the consumer `shipping`, in its own outbox.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched", version = 1)]
 pub(crate) struct ShipmentDispatched {

@@ -1,7 +1,7 @@
 //! Collects the evidence of a run: from the databases, the stream and the file of notices.
 //!
-//! Invariant: no number comes from counters of running code. Everything is read after the programs
-//! have ended.
+//! Invariant: everything is read after the programs have ended, nothing from counters of running
+//! code.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,13 @@ use crate::setup::{Part, Setup};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
-    /// Rows of the service's table, and the shipped ones.
     pub(crate) orders: u64,
     pub(crate) shipped: u64,
-    /// The messages in both outboxes.
     pub(crate) committed: Vec<Message>,
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// The message ids of the effects at each consumer, one entry per effect. For notices, their
-    /// keys.
+    /// One entry per effect. For notices, their keys.
     pub(crate) effects: BTreeMap<Part, Vec<Uuid>>,
-    /// The books from the consumers' tables.
     pub(crate) books: Books,
     pub(crate) outbox_dead: u64,
     pub(crate) dead_letters: u64,
@@ -38,7 +34,6 @@ pub(crate) struct Evidence {
 pub(crate) type Connections = BTreeMap<Part, DatabaseConnection>;
 
 impl Evidence {
-    /// The programs must have ended.
     pub(crate) async fn collect(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self> {
         let service = &dbs[&Part::Service];
         let notices = NoticeFile(setup.notices())

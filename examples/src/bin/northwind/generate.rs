@@ -1,6 +1,4 @@
-//! Generates orders for a run without files.
-//!
-//! Invariant: the same count gives the same orders on every machine.
+//! Generates orders for a run without files. The same count gives the same orders on every machine.
 
 use time::ext::NumericalDuration as _;
 use time::macros::date;
@@ -11,7 +9,6 @@ const SEED: u64 = 1996;
 
 const DISCOUNTS_PER_MILLE: &[u32] = &[0, 0, 0, 50, 100, 125, 150, 200, 250];
 
-/// About one order in thirty is not shipped yet.
 pub(crate) fn generate(count: u32) -> Vec<Order> {
     let mut rng = fastrand::Rng::with_seed(SEED);
     (1..=i64::from(count))

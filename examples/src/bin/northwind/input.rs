@@ -1,7 +1,7 @@
 //! Reads the order book from two CSV files, or generates one.
 //!
-//! Invariant: both files are checked completely before the first order is returned. So a malformed
-//! row stops a run before anything is saved, and the error names the file, the line and the reason.
+//! Invariant: both files are checked completely before the first order is returned, so a malformed
+//! row stops a run before anything is saved.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,6 @@ struct LineRow {
     discount_billionths: u32,
 }
 
-/// Where the orders come from.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub(crate) struct Source {
     /// Orders as CSV: orderID, customerID, orderDate, shippedDate.
@@ -112,8 +111,7 @@ pub(crate) fn day_or_null<'de, D: Deserializer<'de>>(field: D) -> Result<Option<
     }
 }
 
-/// Reads an unsigned decimal with at most `PLACES` digits after the point, multiplied by 10 to the
-/// power of `PLACES`.
+/// Reads an unsigned decimal with at most `PLACES` digits after the point.
 fn scaled<'de, const PLACES: usize, D: Deserializer<'de>>(field: D) -> Result<u32, D::Error> {
     let text = String::deserialize(field)?;
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));

@@ -1,8 +1,7 @@
 //! Compares the committed messages with the stream and the effects.
 //!
-//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is
-//! zero or as the input requires. Only copies on the stream and redeliveries are exempt, because no
-//! system can rule them out.
+//! Invariant: the ledger balances only if every number is zero or as the input requires. Only
+//! copies on the stream and redeliveries are exempt, because no system can rule them out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,15 +20,12 @@ use crate::setup::Part;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ledger {
-    /// Orders in the service's table.
     pub(crate) orders: u64,
-    /// Messages in both outboxes.
     pub(crate) messages_committed: u64,
-    /// Distinct messages on the stream.
     pub(crate) messages_on_stream: u64,
     pub(crate) stream_duplicates: u64,
     pub(crate) deliveries: u64,
-    /// Effects per consumer, including double effects.
+    /// Including double effects.
     pub(crate) effects: BTreeMap<&'static str, u64>,
     /// Committed messages that are missing on the stream, and missing effects.
     pub(crate) lost: u64,
@@ -43,7 +39,6 @@ pub(crate) struct Ledger {
     #[serde(rename = "parked")]
     pub(crate) outbox_dead: u64,
     pub(crate) dead_letters: u64,
-    /// Milliseconds from the start of the programs to their end.
     pub(crate) elapsed_ms: u64,
     #[serde(skip)]
     pub(crate) complaints: Vec<String>,
@@ -58,8 +53,7 @@ fn consumers_of(event_type: &str) -> &'static [Part] {
     }
 }
 
-/// The id of a message's effect at a consumer. The key of a notice is recomputed, to detect an
-/// unstable key.
+/// The key of a notice is recomputed, to detect an unstable key.
 fn effect_id(part: Part, message: &Message) -> Uuid {
     match part {
         Part::Notifications => StableKey::new(part.name(), message.event_id).as_uuid(),
@@ -68,7 +62,7 @@ fn effect_id(part: Part, message: &Message) -> Uuid {
 }
 
 impl Ledger {
-    /// Balances the evidence against the input. `books`: the books of the input.
+    /// `books`: the books of the input.
     pub(crate) fn of(evidence: &Evidence, expected: Expected, books: &Books, elapsed_ms: u64) -> Self {
         let mut ledger = Self {
             orders: evidence.orders,
@@ -118,7 +112,6 @@ impl Ledger {
     }
 
     fn balance_stream(&mut self, evidence: &Evidence) {
-        // An entry that cannot be decoded was never committed either.
         let messages = evidence.stream.iter().flat_map(|entry| &entry.message);
         let log: Vec<Logged> = messages.map(Logged::from).collect();
         self.ghosts += (evidence.stream.len() - log.len()) as u64;
@@ -190,7 +183,6 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// Plants each mistake in correct evidence, and checks the number that must reveal it.
 #[cfg(test)]
 mod tests {
     use outbox::testing::LogEntry;
@@ -241,7 +233,6 @@ mod tests {
         });
     }
 
-    /// Plants a mistake and returns the ledger, which must not balance.
     #[track_caller]
     fn planted(mistake: impl FnOnce(&mut Evidence)) -> Ledger {
         let (mut evidence, expected, books) = good();

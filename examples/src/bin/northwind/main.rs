@@ -60,14 +60,13 @@ async fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         let error = outbox_core::describe(error.as_ref());
-        // If this write fails, nothing is left to do.
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })
 }
 
-/// Runs a program of the shop as this process, until standard input closes. The orchestrator holds
-/// the other end, so no program outlives its run.
+/// Runs until standard input closes. The orchestrator holds the other end, so no program outlives
+/// its run.
 async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCode> {
     log_to(std::io::stderr);
     let shutdown = outbox_core::shutdown::on_signals();
@@ -76,7 +75,6 @@ async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a program of the shop, on NATS or on an in-process broker.
 async fn run_program(
     role: Role,
     setup: &Setup,
@@ -100,7 +98,6 @@ async fn run_program(
     }
 }
 
-/// Prints a warning, with `--json` too.
 fn warn(text: &str) {
     tracing::warn!("{text}");
     let _ = writeln!(std::io::stderr(), "warning: {text}");
@@ -114,7 +111,6 @@ fn cancel_when_stdin_closes(shutdown: CancellationToken) {
     });
 }
 
-/// `RUST_LOG` filters the log; the default is `info` and above.
 fn log_to(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter);

@@ -1,8 +1,8 @@
 //! The receiver of notices: a file that simulates a mail service with idempotency keys.
 //!
 //! Invariant: the file has one line per key, and a line is on disk before its delivery is answered.
-//! Several programs may append concurrently, and any of them may be killed during a write. The file
-//! is locked during a write, and the next writer removes an incomplete line.
+//! Several programs may append concurrently and may be killed during a write: the next writer
+//! removes an incomplete line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -17,13 +17,11 @@ impl NoticeFile {
     /// Appends the line `<key> <text>` unless the key is already in the file.
     pub(crate) async fn deliver(&self, key: Uuid, text: String) -> io::Result<()> {
         let path = self.0.clone();
-        // Blocks on the lock and the disk, so it runs outside the handlers' threads.
         tokio::task::spawn_blocking(move || append(&path, key, &text))
             .await
             .map_err(io::Error::other)?
     }
 
-    /// The complete lines. Other programs may write meanwhile.
     pub(crate) fn lines(&self) -> io::Result<Vec<String>> {
         match std::fs::read_to_string(&self.0) {
             Ok(text) => Ok(complete(&text).lines().map(str::to_owned).collect()),
@@ -53,6 +51,6 @@ fn append(path: &Path, key: Uuid, line: &str) -> io::Result<()> {
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
     file.write_all(format!("{key} {line}\n").as_bytes())?;
-    // A crash before the sync may leave a partial or a complete line. The redelivery detects which.
+    // A crash before the sync may leave a partial or a complete line.
     file.sync_data()
 }

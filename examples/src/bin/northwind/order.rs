@@ -1,7 +1,5 @@
-//! The order book: the service's input, from files or from a generator.
-//!
-//! Invariant: no floating point. A price is whole cents and a discount whole billionths, so any two
-//! programs compute the same amount.
+//! The order book: the service's input, from files or from a generator. Prices are whole cents and
+//! discounts whole billionths, without floating point.
 
 use serde::{Deserialize, Serialize};
 use time::Date;
@@ -10,7 +8,6 @@ use crate::input;
 
 time::serde::format_description!(pub(crate) day, Date, "[year]-[month]-[day]");
 
-/// The discount that makes a line free.
 pub(crate) const BILLION: u32 = 1_000_000_000;
 
 #[derive(Debug, Deserialize)]
@@ -45,7 +42,6 @@ impl Line {
     }
 }
 
-/// Expected numbers of a run, derived from its orders alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Expected {
     pub(crate) orders: u64,
@@ -67,7 +63,6 @@ impl Expected {
         self.orders + 2 * self.shipped
     }
 
-    /// The expected numbers of effects, in the order of the consumers.
     pub(crate) fn effects(self) -> [u64; 4] {
         [self.orders, self.orders, self.shipped, self.shipped]
     }

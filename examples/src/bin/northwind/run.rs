@@ -1,7 +1,7 @@
 //! One run from its input to its ledger.
 //!
 //! Invariant: nothing is created before the input is checked, and everything created is removed at
-//! the end. Databases and stream stay only if the ledger does not balance, for diagnosis.
+//! the end. Databases and stream stay if the ledger does not balance.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -40,7 +40,6 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
     let work_dir = prepare_work_dir(&args.work_dir)?;
     let shutdown = shutdown::on_signals();
 
-    // The end of the id is random, and short enough for database names.
     let id = &Uuid::now_v7().simple().to_string()[20..];
     let databases = Databases::create(server, &work_dir, id).await?;
     let setup = Arc::new(Setup {
@@ -75,13 +74,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
         Err(error) => describe(error.as_ref()),
     };
     bail!(
-        "{why}\nlogs are in {}; its databases and stream {} were not removed",
+        "{why}\nlogs are in {}; databases and stream {} were not removed",
         setup.work_dir.join("logs").display(),
         setup.stream
     )
 }
 
-/// The checked address of the database server; `None` for SQLite.
 fn server(args: &RunArgs) -> Result<Option<Url>> {
     // The drivers support MariaDB only by the scheme of MySQL.
     let parse = |url: &String| Url::parse(&url.replacen("mariadb://", "mysql://", 1));
@@ -99,7 +97,7 @@ fn server(args: &RunArgs) -> Result<Option<Url>> {
     Ok(server)
 }
 
-/// Runs on existing databases and an existing stream; `None` if the run was interrupted.
+/// `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
     setup: &Arc<Setup>,
@@ -132,7 +130,6 @@ async fn run_on(
     match outcome {
         Ok(true) => {}
         Ok(false) => return Ok(None),
-        // The ledger shows the outcome best.
         Err(error) => warn(&describe(error.as_ref())),
     }
 

@@ -1,7 +1,7 @@
 //! The order service: saves each order with its events, and updates the shipped ones.
 //!
-//! Invariant: the service may be killed at any time and restarted. Each order is saved together
-//! with its event, so the orders table alone shows where to continue.
+//! Invariant: the service may be killed and restarted at any time. The orders table alone shows
+//! where to continue.
 
 use std::collections::HashMap;
 
@@ -41,12 +41,11 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
         };
         result?;
     }
-    // Saves in progress end in their own tasks, or are rolled back with the process.
     bail!("the service was stopped before all orders were saved")
 }
 
-/// After a deadlock, the transaction is repeated. After a commit with unknown outcome only the table
-/// shows the outcome, and the next start reads it.
+/// After a deadlock, the transaction is repeated. After a commit with unknown outcome, the next
+/// start reads the table.
 async fn save(db: OutboxConnection, order: Order, before: Option<orders::Model>) -> Result<()> {
     let order_id = order.order_id;
     if before.is_none() {

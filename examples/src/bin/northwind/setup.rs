@@ -1,7 +1,7 @@
 //! The programs of a run, and their setup.
 //!
-//! The orchestrator writes the setup into the work folder and passes its path to the programs.
-//! Addresses can contain passwords, and command lines are visible to all users of the machine.
+//! The orchestrator passes the setup in a file: addresses can contain passwords, and command lines
+//! are visible to all users of the machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::Source;
 
-/// What a relay reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum RelayKind {
-    /// The outbox's table.
+    /// The outbox table.
     Polling,
-    /// PostgreSQL's transaction log.
+    /// PostgreSQL's WAL.
     Log,
 }
 
-/// A part of the shop with its own database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Part {
     Service,
@@ -41,7 +39,6 @@ impl Part {
 
     pub(crate) const CONSUMERS: [Self; 4] = [Inventory, Billing, Shipping, Notifications];
 
-    /// The parts that record messages.
     pub(crate) const OUTBOXES: [Self; 2] = [Service, Shipping];
 
     /// The name in databases, on the broker and in files. Stable.
@@ -66,8 +63,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let consumers = Part::CONSUMERS.into_iter().map(Self::Consumer);
-        // The service comes last, so that the other programs run when its first message is
-        // recorded.
+        // The service comes last, so that the other programs are running for its first message.
         consumers
             .chain(Part::OUTBOXES.into_iter().map(Self::Relay))
             .chain([Self::Service])
@@ -97,12 +93,10 @@ impl FromStr for Role {
 pub(crate) struct Setup {
     pub(crate) urls: BTreeMap<Part, String>,
     pub(crate) relay: RelayKind,
-    /// `None` for the in-process broker.
     pub(crate) nats_url: Option<String>,
     /// Name of the stream, and first token of its subjects.
     pub(crate) stream: String,
     pub(crate) work_dir: PathBuf,
-    /// The orders, for the service.
     pub(crate) source: Source,
 }
 
@@ -112,7 +106,7 @@ impl Setup {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Writes the setup into the work folder, readable for its owner only, and returns its path.
+    /// The file is readable for its owner only.
     pub(crate) fn write(&self) -> Result<PathBuf> {
         let path = self.work_dir.join(SETUP_FILE);
         let file = tempfile::NamedTempFile::new_in(&self.work_dir)?;
@@ -121,13 +115,11 @@ impl Setup {
         Ok(path)
     }
 
-    /// Whether a log relay publishes the messages of this part.
     pub(crate) fn has_log(&self, part: Part) -> bool {
         self.relay == RelayKind::Log && Part::OUTBOXES.contains(&part)
     }
 
-    /// The log of a part's outbox. Its name has the run's id, because all databases of a server
-    /// share slot names.
+    /// The name has the run's id, because all databases of a server share slot names.
     pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog> {
         let name = format!("{}_{}", self.stream, part.name());
         PostgresLog::new(db, &self.urls[&part])
@@ -146,8 +138,7 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// Creates the work folder of a run. A used folder is rejected, because its notices and messages
-/// would count as ghosts.
+/// A used folder is rejected, because its notices and messages would count as ghosts.
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf> {
     let shown = work_dir.display();
     std::fs::create_dir_all(work_dir.join("logs"))

@@ -11,7 +11,7 @@ use crate::setup::Part;
 pub(crate) mod orders {
     use sea_orm::entity::prelude::*;
 
-    /// An order. The client assigns its key, the number on the paper order.
+    /// The client assigns the key.
     #[sea_orm::model]
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "orders")]
@@ -52,7 +52,6 @@ pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<()> {
             "shipments (order_id BIGINT NOT NULL PRIMARY KEY, shipped_date VARCHAR(10) NOT NULL)",
             EFFECTS,
         ],
-        // The effects are lines in the file of notices.
         Part::Notifications => &[],
     };
     for table in tables {

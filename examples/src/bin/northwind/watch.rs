@@ -1,7 +1,5 @@
-//! Watches a run from outside until it is at rest.
-//!
-//! Invariant: the decision uses only the contents of databases and broker, and the watch always
-//! ends: after the last message, or when nothing changes any more.
+//! Watches a run from outside until the run has ended or makes no progress. Reads only databases
+//! and broker.
 
 use std::time::Duration;
 
@@ -30,9 +28,8 @@ const WRONG_AFTER: Duration = Duration::from_secs(3);
 pub(crate) struct Counts {
     pub(crate) orders: u64,
     pub(crate) committed: u64,
-    /// Messages on the stream, including copies.
     pub(crate) published: u64,
-    /// Effects so far, in the order of [`Part::CONSUMERS`].
+    /// In the order of [`Part::CONSUMERS`].
     pub(crate) effects: [u64; 4],
     /// Unacknowledged messages; `None` before all consumers have subscribed.
     pub(crate) backlog: Option<u64>,
@@ -58,13 +55,12 @@ impl Counts {
         Ok(counts)
     }
 
-    /// Whether no relay and no consumer has work left.
     fn at_rest(&self) -> bool {
         self.published >= self.committed && self.backlog == Some(0)
     }
 }
 
-/// Waits until the run has ended, according to its ledger; false after a signal.
+/// Returns false after a signal.
 pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
@@ -76,7 +72,7 @@ pub(crate) async fn until_at_rest(
     while shutdown.run_until_cancelled(sleep(INTERVAL)).await.is_some() {
         let finished = workers.service_has_finished()?;
         let counts = look().await.unwrap_or_else(|error| {
-            // A server may be restarting. The programs wait for it, and so does the watch.
+            // A server may be restarting.
             warn(&outbox_core::describe(error.as_ref()));
             last
         });
@@ -89,7 +85,7 @@ pub(crate) async fn until_at_rest(
             return Ok(true);
         }
         if moved.elapsed() > STALLED_AFTER {
-            warn("nothing moved for a minute, the run is given up");
+            warn("no progress for a minute; the run ends");
             return Ok(true);
         }
     }

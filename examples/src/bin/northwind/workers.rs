@@ -1,7 +1,5 @@
-//! The programs of a run, as separate processes or as tasks of this one.
-//!
-//! Invariants: a dead process is restarted, a limited number of times; stopping the run stops all
-//! programs.
+//! The programs of a run, as separate processes or as tasks of this one. A dead process is
+//! restarted, a limited number of times.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -21,7 +19,7 @@ use crate::{run_program, warn};
 
 const RESTARTS_MAX: u32 = 5;
 
-/// Bound on the end of a program after the request. Its own limits are shorter.
+/// The programs' own limits are shorter.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -32,7 +30,6 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts all programs: as processes, or as tasks with an in-process broker.
     pub(crate) fn start(setup: &Arc<Setup>, setup_path: &Path, broker: &Broker) -> Self {
         let mut programs = JoinSet::new();
         let shutdown = CancellationToken::new();
@@ -57,7 +54,7 @@ impl Workers {
         }
     }
 
-    /// Whether the service has saved all orders; the error of a program that has ended for good.
+    /// Returns the error of a program that has ended for good.
     pub(crate) fn service_has_finished(&mut self) -> Result<bool> {
         while let Some(ended) = self.programs.try_join_next() {
             let (role, result) = ended?;
@@ -70,7 +67,6 @@ impl Workers {
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.shutdown.cancel();
         while let Some(ended) = self.programs.join_next().await {
-            // An interrupted service ends with an error.
             if let (role, Err(error)) = ended?
                 && role != Role::Service
             {
@@ -82,7 +78,6 @@ impl Workers {
     }
 }
 
-/// Runs a program as a process and restarts it until the service has finished or `shutdown`.
 async fn keep_running(
     role: Role,
     setup: Arc<Setup>,
@@ -98,7 +93,7 @@ async fn keep_running(
         let Some(status) = shutdown.run_until_cancelled(child.wait()).await else {
             drop(stdin);
             let ended = timeout(STOP_WITHIN, child.wait()).await;
-            let status = ended.context("did not end in time and is killed")??;
+            let status = ended.context("did not end in time; the process was killed")??;
             ensure!(status.success(), "did not end cleanly ({status})");
             return Ok(());
         };
@@ -111,7 +106,7 @@ async fn keep_running(
             "{name} ended too often, the last time with {status}"
         );
         warn(&format!(
-            "{name} ended with {status}; it is started again ({restart} of {RESTARTS_MAX})"
+            "{name} ended with {status}; restart {restart} of {RESTARTS_MAX} follows"
         ));
     }
     Ok(())
@@ -129,7 +124,7 @@ fn spawn(name: &str, setup: &Path, log: &Path) -> Result<Child> {
         .stderr(Stdio::from(log))
         .kill_on_drop(true)
         .spawn()?;
-    // The process id lets a person kill the program and check that the result stays the same.
+    // For tests and people that kill the program.
     tracing::info!(pid = child.id(), "started {name}");
     Ok(child)
 }
