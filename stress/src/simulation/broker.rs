@@ -1,7 +1,5 @@
-//! The connection from a simulated relay to the broker.
-//!
-//! Invariant: a sent message travels independently of its caller.
-//! [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
+//! The connection from a simulated relay to the broker. Invariant: a sent message travels
+//! independently of its caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +24,6 @@ struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
-    /// Buffered messages are lost with the process or connection.
     buffered: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The checker of a simulated world.
 //!
-//! Invariant: it knows only events visible from outside the relay, and causes none. It keeps the
+//! Invariant: it uses only events visible from outside the relay, and causes none. It keeps the
 //! first violation of an [`Invariant`].
 
 mod accounts;
@@ -37,7 +37,6 @@ pub(super) struct Checker {
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, MessageNo>,
     by_row_id: HashMap<i64, MessageNo>,
-    /// Messages in commit order, then copies.
     pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
@@ -48,7 +47,7 @@ pub(super) struct Checker {
     stream: BTreeMap<u64, MessageNo>,
     /// Copies have no defined position after the row id counter was set back.
     pub(super) copies_are_anywhere: bool,
-    /// Writers' intentions, and whether each is recorded.
+    /// Whether each intention is recorded.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
@@ -94,9 +93,6 @@ impl Checker {
         }
     }
 
-    // Writers and operators.
-
-    /// A writer retries an intention until it is recorded once.
     pub(super) fn means(&mut self, meant: Option<u32>) {
         if let Some(meant) = meant {
             self.meant.entry(meant).or_default();
@@ -175,8 +171,6 @@ impl Checker {
             }
         }
     }
-
-    // Relays.
 
     pub(super) fn started(&mut self, relay: u32) -> Life {
         let life = self.lives.len() as Life;
@@ -261,7 +255,7 @@ impl Checker {
             let account = self.account_mut(no);
             account.excuses += u32::from(account.appeared);
         }
-        // A replaced reader of the log may send copies until it learns of its replacement.
+        // A replaced reader may send copies until it learns of its replacement.
         let is_of_log = self.lives[life as usize].ever_given.contains(&no);
         let may_send = owner == Some(life) || is_misled || is_of_log || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
@@ -274,14 +268,12 @@ impl Checker {
     }
 
     fn check_alone(&mut self, life: Life, no: MessageNo, aggregate: u32) {
-        // The table may have adopted a message that a replaced reader is still sending.
         if self.has_log && self.account(no).appeared {
             return;
         }
         let in_flight = &mut self.lives[life as usize].in_flight;
         let is_alone = !in_flight.contains_key(&aggregate);
         let other = *in_flight.entry(aggregate).or_insert(no);
-        // The message in flight was confirmed to another run.
         let is_copy = other == no || self.account(other).was_confirmed;
         // The log does not wait for a retried dead letter.
         let is_free = self.account(no).free || self.account(other).free;
@@ -316,15 +308,12 @@ impl Checker {
         let is_late = self.acquired_by[partition] != Some(life);
         self.account_mut(no).was_confirmed |= answer == Some(Ok(()));
         if answer == Some(Ok(())) && self.is_of_log(life, no) {
-            // The log relay settles nothing. The message may come again.
         } else if answer == Some(Ok(())) && !is_late {
             self.lives[life as usize].confirmed.insert(no);
         } else {
             self.account_mut(no).excuses += 1;
         }
     }
-
-    // Verdicts.
 
     /// `is_answered`: whether the answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
@@ -389,9 +378,9 @@ impl Checker {
             Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
-                // The relay repeats unconfirmed verdicts, and
-                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each. The first
-                // of two calls may arrive last.
+                // The relay repeats unconfirmed verdicts, and each call to
+                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts. The first of
+                // two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
                 account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;
@@ -412,7 +401,6 @@ impl Checker {
         }
     }
 
-    /// Faults must explain all repeated sends.
     pub(super) fn check_sends(&mut self) {
         let excess = self
             .messages

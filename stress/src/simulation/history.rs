@@ -1,6 +1,5 @@
-//! The events of a simulated world, in order.
-//!
-//! Invariant: events use numbers, never random ids, so that a seed always gives the same digest.
+//! The events of a simulated world, in order. Events use numbers, never random ids, so that a seed
+//! always gives the same digest.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,7 +9,6 @@ use tokio::time::Instant;
 
 /// In commit order, including replayed copies.
 pub(super) type MessageNo = u32;
-/// In start order.
 pub(super) type Life = u32;
 
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The connection from a simulated log relay to the log, with the faults of the store's connection.
-//!
-//! Invariant: a call is one step, which the checker observes. [`WrongLog`] does the work.
+//! A call is one step, which the checker observes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -135,7 +134,6 @@ impl MessageLog for SimLog {
         self.store.pauses().await
     }
 
-    /// Uses the plan's shorter retention.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.store.world.plan.retention {
             request.older_than = Some(time);
@@ -152,7 +150,6 @@ impl MessageLog for SimLog {
 pub(super) struct SimLogReader {
     log: SimLog,
     adopted_to: Position,
-    /// Shared with calls in flight.
     inner: Arc<Mutex<WrongLogReader>>,
     /// Arrived after its wait was dropped.
     next: Option<LogEvent>,
@@ -173,7 +170,6 @@ impl SimLogReader {
         shared.store_is_down || shared.cut_of(*life) == Some(Cut::Store)
     }
 
-    /// `None` if the connection breaks.
     fn delay(&self) -> Option<Duration> {
         let world = &self.log.store.world;
         let mut shared = world.shared();

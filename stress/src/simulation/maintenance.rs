@@ -1,7 +1,4 @@
-//! Reconciliation and purges.
-//!
-//! Invariant: a reconciliation crashes and pauses like a relay, and is judged by the stream at its
-//! request.
+//! Reconciliation and purges. The stream at the request decides about a reconciliation.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;

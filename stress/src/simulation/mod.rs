@@ -9,9 +9,7 @@
 //! - operator actions, drains, purges and reconciliation.
 //!
 //! After the faults, every committed message must be published. [`Invariant`] lists the properties,
-//! [`Wrong`] the planted mistakes to find.
-//!
-//! Invariant: only the seed decides, so every failure is repeatable.
+//! [`Wrong`] the planted mistakes.
 
 mod broker;
 mod checker;
@@ -80,14 +78,14 @@ pub struct Outcome {
     pub drained_ms: u64,
     /// The first violation and its description.
     pub violation: Option<(Invariant, String)>,
-    /// The last lines of the history.
+    /// The last lines.
     pub history: Vec<String>,
     wrong: Wrong,
 }
 
 impl Outcome {
-    /// The command that repeats this seed.
     #[must_use]
+    /// The command that repeats this seed.
     pub fn replay(&self) -> String {
         let wrong = match self.wrong {
             Wrong::None => String::new(),

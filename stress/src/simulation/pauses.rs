@@ -1,7 +1,4 @@
-//! Operators who pause publishing.
-//!
-//! Invariant: all pauses end soon after the faults. Only worlds with pauses have two aggregate
-//! types and send pause calls over the network.
+//! Operators who pause publishing. All pauses end soon after the faults.
 
 use std::sync::Arc;
 use std::time::Duration;

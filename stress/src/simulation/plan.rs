@@ -20,7 +20,6 @@ pub(super) struct Plan {
     pub(super) relays: u32,
     pub(super) writers: u32,
     pub(super) aggregates: u32,
-    /// Per writer.
     pub(super) transactions: u32,
     pub(super) events_max: u32,
     pub(super) chaos: Duration,
@@ -41,7 +40,6 @@ pub(super) struct Plan {
     pub(super) forgets: bool,
     pub(super) loses: bool,
     pub(super) reconcile_every: Option<Duration>,
-    /// Probability that a run is a drain.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
     pub(super) skips_in_the_end: bool,
@@ -88,7 +86,6 @@ impl LogPlan {
     }
 }
 
-/// Probabilities are per call.
 #[derive(Debug, Clone)]
 pub(super) struct StorePlan {
     pub(super) latency_max: Duration,
@@ -109,14 +106,12 @@ pub(super) struct BrokerPlan {
     pub(super) refuses: f64,
 }
 
-/// Probabilities are per transaction or message.
 #[derive(Debug, Clone)]
 pub(super) struct WriterPlan {
     pub(super) rolls_back: f64,
     pub(super) delayed: f64,
     pub(super) unsequenced: f64,
     pub(super) poison: f64,
-    /// The outcome of the commit is unknown to the writer.
     pub(super) unknown: f64,
     /// The store rejects verdicts on the message.
     pub(super) unrecordable: f64,
@@ -159,7 +154,6 @@ pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duratio
     Duration::from_millis(rng.u64(range))
 }
 
-/// Zero for half of the calls.
 pub(super) fn latency(rng: &mut Rng, max: Duration) -> Duration {
     match rng.bool() {
         true => Duration::ZERO,
@@ -267,7 +261,6 @@ impl Plan {
         let policy = draw_policy(rng);
         let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
         let chaos = ms(rng, 1000..=3000);
-        // Another relay must do the work.
         let cut_off = (troubles.is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
         let mut plan = Self {
             relays,
@@ -313,7 +306,7 @@ impl Plan {
         plan
     }
 
-    /// Later additions, so that earlier draws do not change.
+    /// Later additions: earlier draws do not change.
     fn draw_more(&mut self, rng: &mut Rng, is_fair: bool) {
         let mut bad = |likely: f64, max: f64| {
             let is_on = chance(rng, likely) && !is_fair;
@@ -339,7 +332,6 @@ impl Plan {
         self.pauses = PausePlan::draw(seed);
     }
 
-    /// Uses its own random numbers, so that other worlds do not change.
     pub(super) fn draw_row_ids(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed.wrapping_add(3).wrapping_mul(0xa076_1d64_78bd_642f));
         self.row_ids_set_back = chance(&mut rng, 0.3).then(|| self.chaos.mul_f64(rng.f64()));

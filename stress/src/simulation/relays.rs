@@ -1,7 +1,5 @@
-//! Relays that crash, pause, stop and restart.
-//!
-//! Invariant: a crash drops the run between two polls, and a pause leaves it unpolled, so over many
-//! seeds both occur at every await.
+//! Relays that crash, pause, stop and restart. A crash drops the run between two polls, and a pause
+//! leaves it unpolled.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,7 +84,6 @@ impl<F> CrashingRun<F> {
 }
 
 impl<F: Future> Future for CrashingRun<F> {
-    /// `None` if the run crashed.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

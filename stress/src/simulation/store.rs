@@ -1,7 +1,7 @@
 //! The connection from a simulated relay to the store.
 //!
 //! Invariant: a call is one step on arrival, which the checker observes. It may arrive after its
-//! caller was dropped. [`Backend`](super::wrong::Backend) does the work.
+//! caller was dropped.
 
 use std::sync::Arc;
 
@@ -27,21 +27,15 @@ struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
-    /// Whether the call arrives after its caller was dropped.
     survives: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Answered,
-    /// The work is not done.
     Failed,
-    /// The work is done.
     AnswerLost,
-    /// The work may be done.
-    Silent {
-        arrives: bool,
-    },
+    Silent { arrives: bool },
 }
 
 impl CallFault {
@@ -155,7 +149,6 @@ impl SimStore {
             result
         } else {
             let (answer, answered) = oneshot::channel();
-            // A paused relay finds the answer when it resumes.
             let travel = async move {
                 sleep(fault.before).await;
                 let result = arrive(&world);
@@ -307,7 +300,6 @@ impl OutboxStore for SimStore {
         Ok(accepted)
     }
 
-    /// A world lasts only seconds, so the plan's shorter retention applies.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.world.plan.retention {
             request.older_than = Some(time);

@@ -1,7 +1,5 @@
-//! A world: its relays, writers and operators, the phases with and without faults, and the final
-//! check.
-//!
-//! Invariant: one thread, one paused clock, one random number generator.
+//! A world: its relays, writers and operators, and the final check. One thread, one paused clock,
+//! one random number generator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +43,6 @@ pub(super) struct World {
     shared: Mutex<Shared>,
 }
 
-/// The log as the relays read it, and the wrapped log with planned faults.
 #[derive(Debug)]
 pub(super) struct WorldLog {
     pub(super) read: WrongLog,
@@ -282,7 +279,6 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Reports a violation after the time limit.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     let messages = world.shared().checker.messages.len() as u32;
     let within = DRAINED_WITHIN + DRAINED_PER_MESSAGE * messages;

@@ -33,7 +33,6 @@ struct Noted {
     sequenced: bool,
     nonce: u32,
     filler: &'static str,
-    /// The writer's intention, retried until it is recorded.
     meant: Option<u32>,
 }
 
@@ -82,7 +81,6 @@ pub(super) async fn write(world: Arc<World>) {
     }
 }
 
-/// Up to twice the mean.
 pub(super) async fn wait(world: &World, mean: Duration) {
     let time = {
         let mut shared = world.shared();
@@ -137,7 +135,6 @@ async fn transact(world: &World, skew: f64) {
     }
 }
 
-/// Uses the same deduplication keys.
 fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
     if tries_again {
         for event in events {

@@ -24,51 +24,51 @@ use super::history::Life;
 /// The mistake to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Wrong {
-    /// Nothing is wrong.
+    /// No mistake.
     None,
-    /// Relays own no partitions. Each fetch takes rows that no other relay has taken, as `SKIP LOCKED` on rows does.
+    /// Relays own no partitions. Each fetch takes unlocked rows, as with `SKIP LOCKED`.
     SkipLockedRows,
-    /// Rows are marked as published when they are fetched, before they are sent.
+    /// Rows are marked as published at the fetch, before the publish.
     MarkBeforePublish,
     /// Verdicts are accepted under any epoch.
     NoEpochCheck,
-    /// A failed message waits alone, and its successors go on.
+    /// The successors of a failed message do not wait.
     PerRowBackoff,
-    /// Every error of the broker counts as the message's own fault.
+    /// Every broker error counts as an attempt of the message.
     AttemptsBurntByOutages,
-    /// The messages of an aggregate are fetched in the order of their row ids.
+    /// Messages of an aggregate are fetched by row id.
     OrdersByRowId,
-    /// The relay remembers a cursor, and fetches only later rows.
+    /// The relay fetches only rows after a cursor.
     CursorInsteadOfState,
-    /// Leases run out earlier than the store told the relay.
+    /// Leases expire before the time that the relay received.
     LeasesRunOutEarly,
-    /// Messages overtake a delayed one of their aggregate.
+    /// Messages overtake a delayed message of their aggregate.
     OvertakesDelayed,
-    /// All old rows are purged, even those not published yet.
+    /// Purges include unpublished rows.
     PurgesUnpublished,
-    /// All old rows are purged, even dead letters.
+    /// Purges include dead letters.
     PurgesDeadLetters,
-    /// Relays never tell the store that they cannot do their work.
+    /// Relays do not report that they are unhealthy.
     HidesAilments,
-    /// The relay's machine is suspended, and nothing tells the relay.
+    /// The relay does not detect a suspension of its machine.
     SleepsUnnoticed,
-    /// The store mixes up the contents of two messages.
+    /// The store swaps the contents of two messages.
     MixesPayloads,
-    /// Reconciling assumes that every message that was once confirmed is still stored.
+    /// Reconciliation assumes that the broker still stores every confirmed message.
     TrustsConfirmations,
-    /// The position of the log passes what was read, whether or not it is decided.
+    /// The log position passes undecided messages.
     PassesUndecided,
-    /// The position of the log passes single messages of a transaction.
+    /// The log position passes single messages of a transaction.
     SplitsTransactions,
-    /// The relay of the log goes on before the table has stored what it adopts.
+    /// The log relay continues before the table has stored adopted messages.
     AdoptsInVain,
-    /// The position of the log is forgotten, and each reading begins at the log's end.
+    /// The log position is lost, and each reading begins at the end of the log.
     ForgetsItsPlace,
-    /// A relay of the log that cannot publish leaves the log to nobody.
+    /// A log relay keeps the log although it cannot publish.
     KeepsTheLog,
-    /// A relay that cannot read the pauses goes on as if there were none.
+    /// A relay that cannot read the pauses continues without pauses.
     GoesOnUnheard,
-    /// A pause that has ended is removed, and what it held stays held.
+    /// An ended pause is removed, but its messages stay held.
     HoldsForEver,
 }
 
@@ -117,7 +117,6 @@ impl fmt::Display for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// By row id: the run, and the end of the lock.
     locked: BTreeMap<i64, (Life, Instant)>,
     waiting: BTreeMap<i64, Instant>,
     set_aside: BTreeSet<i64>,

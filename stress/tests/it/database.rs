@@ -1,8 +1,7 @@
-//! A database server that is killed and restarted under a relay and a consumer.
+//! A database server that is killed three times under a relay and a consumer.
 //!
-//! Method: the test's own server gets SIGKILL three times. The writer lists committed orders and
-//! orders with an unknown outcome. In the end each committed order has one effect, and no other
-//! order except an unknown one has any.
+//! The writer lists committed orders and orders with an unknown outcome. In the end each committed
+//! order has one effect, and no other order except an unknown one has any.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +20,6 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
 
 const ORDERS: i64 = 300;
-/// The server is killed after each of these orders.
 const KILLED_AFTER: [i64; 3] = [60, 140, 220];
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -32,7 +30,7 @@ struct Paid {
     order: i64,
 }
 
-/// The table has no unique key, so that a second effect is visible.
+/// Without a unique key, so that a second effect is visible.
 #[idempotent_handler(consumer = "ledger")]
 async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let order = event.order;
@@ -44,11 +42,10 @@ async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
 #[derive(Default)]
 struct List {
     committed: BTreeSet<i64>,
-    /// Orders with an unknown commit outcome.
     undecided: BTreeSet<i64>,
 }
 
-/// Records the orders one by one. A failure before the commit is retried.
+/// A failure before the commit is retried.
 async fn write(db: DatabaseConnection, server: &mut Server) -> List {
     let outbox = OutboxConnection::new(db, OutboxConfig::default());
     let mut list = List::default();
@@ -64,7 +61,6 @@ async fn write(db: DatabaseConnection, server: &mut Server) -> List {
             }
             let killed = KILLED_AFTER.contains(&order);
             if killed {
-                // The next statement of the writer, the relay and the consumer meets a dead server.
                 server.kill().unwrap();
             }
             match tx.commit().await {
@@ -160,7 +156,6 @@ async fn check(mut server: Server, nats_url: &str) {
         list.committed.len()
     );
     assert_eq!((relayed.dead_letters, handled.dead_letters), (0, 0));
-    // Only the commits interrupted by the kills, and few others.
     assert!(!list.undecided.is_empty() && list.committed.len() > 200);
     for (order, times) in &found {
         assert_eq!(*times, 1, "order {order}");

@@ -23,7 +23,6 @@ const SETTINGS: [&str; 1] = ["--innodb-stats-persistent=OFF"];
 /// Longer than the test.
 const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
 
-/// Delays each sync of a process. Dropping it releases them.
 struct SlowSync(Child);
 
 impl SlowSync {
@@ -49,7 +48,6 @@ impl SlowSync {
         let tracer = format!("TracerPid:\t{}", child.id());
         until("tracing", async || {
             let mut threads = fs::read_dir(&threads).unwrap().flatten();
-            // A thread may have ended.
             let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
             threads
                 .all(|thread| status(thread).is_none_or(|status| status.lines().any(|line| line == tracer)))
@@ -75,7 +73,7 @@ impl Drop for SlowSync {
 }
 
 #[tokio::test]
-async fn a_commit_that_mariadb_loses_is_not_published() {
+async fn commit_lost_by_mariadb_is_not_published() {
     let (Some(program), Some(strace)) = (
         backend_url("OUTBOX_TEST_MARIADB_BIN"),
         backend_url("OUTBOX_TEST_STRACE_BIN"),

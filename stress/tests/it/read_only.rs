@@ -1,7 +1,7 @@
 //! A relay on a MariaDB server that becomes `read_only`.
 //!
-//! Method: the test's own server. The relay closes a rejected session (error 1290), so the number
-//! of sessions proves that it retries.
+//! The relay closes a rejected session (error 1290), so the number of sessions proves that it
+//! retries.
 
 use std::error::Error;
 use std::path::Path;
@@ -42,7 +42,6 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     outcome.unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
-/// The administrator, who may always write.
 pub(crate) struct Admin(pub(crate) DatabaseConnection);
 
 impl Admin {
@@ -65,7 +64,6 @@ impl Admin {
         int(&self.0, "SELECT count(*) FROM outbox_messages WHERE status <> 1").await
     }
 
-    /// Waits until the relay has been rejected several times.
     async fn until_refused(&self) {
         let sessions = async || {
             let sql = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
@@ -77,9 +75,8 @@ impl Admin {
     }
 }
 
-/// The server is read-only at the relay's start, and again while it runs.
 #[tokio::test]
-async fn a_relay_waits_while_mariadb_only_reads() {
+async fn relay_waits_while_mariadb_is_read_only() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use outbox_stress::simulation::{Invariant, TAIL, Wrong, simulate};
 
-/// Every mistake must be found within this many seeds.
 const FOUND_WITHIN: u64 = 2_000;
 
 fn all_hold(seeds: std::ops::Range<u64>) {
@@ -31,9 +30,9 @@ fn new_seeds_from() -> u64 {
 }
 
 #[test]
-fn no_promise_breaks_in_worlds_that_are_new_in_each_run() {
+fn no_promise_breaks_in_new_random_worlds() {
     let from = new_seeds_from();
-    // Not `println`, which is hidden for passing tests.
+    // `println` is hidden for passing tests.
     let _shown = writeln!(
         std::io::stderr(),
         "simulation: worlds {from} to {}",
@@ -72,7 +71,7 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
 /// - relays that keep the log although their broker stores nothing,
 /// - an adoption executed after its reader was replaced.
 #[test]
-fn no_promise_breaks_in_worlds_that_once_broke_one() {
+fn no_promise_breaks_in_worlds_of_past_failures() {
     for seed in [
         1_000_159_988,
         1_000_014_056,
@@ -102,7 +101,6 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// The first violation of a seed must be an expected one.
 fn is_found(wrong: Wrong, expected: &[Invariant]) {
     let found = (0..FOUND_WITHIN).find(|seed| {
         let violation = simulate(*seed, wrong, 0).violation;
@@ -148,7 +146,7 @@ fn a_cursor_instead_of_state_is_found() {
 }
 
 #[test]
-fn leases_that_run_out_early_are_found() {
+fn leases_that_expire_early_are_found() {
     is_found(Wrong::LeasesRunOutEarly, &[Invariant::Exclusive]);
 }
 
@@ -163,7 +161,7 @@ fn overtaking_a_delayed_message_is_found() {
 }
 
 #[test]
-fn purging_what_was_not_published_is_found() {
+fn purge_of_unpublished_messages_is_found() {
     is_found(Wrong::PurgesUnpublished, &[Invariant::NoLoss]);
 }
 
@@ -173,32 +171,32 @@ fn purging_dead_letters_is_found() {
 }
 
 #[test]
-fn keeping_what_one_cannot_send_is_found() {
+fn relay_hiding_its_ailment_is_found() {
     is_found(Wrong::HidesAilments, &[Invariant::Progress]);
 }
 
 #[test]
-fn a_suspension_that_goes_unnoticed_is_found() {
+fn undetected_suspension_is_found() {
     is_found(Wrong::SleepsUnnoticed, &[Invariant::Exclusive]);
 }
 
 #[test]
-fn contents_that_were_mixed_up_are_found() {
+fn swapped_payloads_are_found() {
     is_found(Wrong::MixesPayloads, &[Invariant::NoGhost]);
 }
 
 #[test]
-fn reconciling_with_what_was_once_confirmed_is_found() {
+fn reconciliation_trusting_old_confirmations_is_found() {
     is_found(Wrong::TrustsConfirmations, &[Invariant::NoLoss]);
 }
 
 #[test]
-fn a_position_that_passes_what_is_not_decided_is_found() {
+fn position_passing_undecided_messages_is_found() {
     is_found(Wrong::PassesUndecided, &[Invariant::NoLoss]);
 }
 
 #[test]
-fn a_position_that_passes_a_part_of_a_transaction_is_found() {
+fn position_splitting_a_transaction_is_found() {
     is_found(Wrong::SplitsTransactions, &[Invariant::NoLoss]);
 }
 
@@ -208,12 +206,12 @@ fn going_on_before_an_adoption_is_stored_is_found() {
 }
 
 #[test]
-fn a_log_relay_that_forgets_its_place_is_found() {
+fn log_relay_losing_its_position_is_found() {
     is_found(Wrong::ForgetsItsPlace, &[Invariant::NoLoss]);
 }
 
 #[test]
-fn keeping_a_log_that_one_cannot_publish_is_found() {
+fn log_relay_keeping_an_unpublishable_log_is_found() {
     is_found(Wrong::KeepsTheLog, &[Invariant::Progress]);
 }
 
@@ -223,6 +221,6 @@ fn going_on_without_having_read_the_pauses_is_found() {
 }
 
 #[test]
-fn what_an_ended_pause_does_not_let_go_is_found() {
+fn messages_held_after_an_ended_pause_are_found() {
     is_found(Wrong::HoldsForEver, &[Invariant::Progress]);
 }

@@ -60,7 +60,7 @@ async fn publish_all(stream: &EventStream, client: &Client) {
     for step in 1..=STEPS {
         for parcel in 1..=PARCELS {
             let message = moved(parcel, step);
-            // A slow server may have stored the message. It drops the copy by its id.
+            // The server may have stored the message, and drops the copy by its id.
             while let Err(error) = publisher.publish(&message).await {
                 println!("again: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -95,7 +95,6 @@ impl Place {
         })
     }
 
-    /// After `stop_after` effects, the handlers block until the stop.
     async fn start(&self, during: &str, stop_after: Option<usize>) -> Process {
         let stop_after = stop_after.map(|effects| format!("--stop-after={effects}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_chaos"))
@@ -119,14 +118,12 @@ struct Process {
 }
 
 impl Process {
-    /// The next effect; `None` at the end of the process.
     async fn effect(&mut self) -> Option<(u64, u64)> {
         let line = self.lines.next_line().await.unwrap()?;
         let (parcel, step) = line.split_once(' ').unwrap();
         Some((parcel.parse().unwrap(), step.parse().unwrap()))
     }
 
-    /// Stops the process and returns its remaining effects.
     async fn stop(mut self) -> Vec<(u64, u64)> {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         kill_process(pid.unwrap(), Signal::TERM).unwrap();
@@ -139,7 +136,6 @@ impl Process {
     }
 }
 
-/// Runs three processes in sequence, stops two of them midway, and collects the effects in order.
 async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Vec<(u64, u64)>) {
     for stop_at in [40_usize, 150] {
         let left = stop_at.saturating_sub(effects.len());
@@ -154,7 +150,7 @@ async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Ve
     while effects.len() < ALL {
         effects.push(process.effect().await.unwrap());
     }
-    assert_eq!(process.stop().await, [], "more took effect than was published");
+    assert_eq!(process.stop().await, [], "more effects than published events");
 }
 
 async fn check(nats: &'static str, during: &'static str) {

@@ -44,7 +44,7 @@ async fn change(tx: &impl ConnectionTrait) -> bool {
         .is_ok()
 }
 
-/// Provokes a rollback by a write conflict or a lock timeout, and ignores the error.
+/// Ignores the error.
 async fn undo(tx: &impl ConnectionTrait, db: &DatabaseConnection, by_conflict: bool) {
     let read = "SELECT n FROM rooms WHERE id = 1";
     tx.execute_unprepared(read).await.unwrap();
@@ -75,7 +75,6 @@ async fn open(
     assert!(change(&tx).await);
     let is_first = metadata.attempt() == 1;
     if is_first {
-        // Handlers read committed data, so they meet no write conflict.
         undo(&tx, &db.0, false).await;
     }
     let later = change(&tx).await;
@@ -85,7 +84,7 @@ async fn open(
 }
 
 #[tokio::test]
-async fn transaction_that_mariadb_undid_is_never_stored_in_part() {
+async fn transaction_rolled_back_by_mariadb_is_never_stored_in_part() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };

@@ -1,7 +1,5 @@
-//! Figures: measurements with their baselines.
-//!
-//! A ratio is the median over neighbouring measurements, so that a change in machine speed affects
-//! both sides.
+//! Figures: measurements with their baselines. A ratio is the median over neighbouring
+//! measurements.
 
 use std::collections::HashMap;
 
@@ -124,7 +122,6 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_neighbours() {
-        // The machine slows down. Medians per column would mix both speeds.
         let mut series = Series::default();
         for (value, baseline) in [(50.0, 100.0), (60.0, 100.0), (30.0, 50.0)] {
             series.add("x", value);

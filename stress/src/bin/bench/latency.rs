@@ -1,7 +1,5 @@
-//! The time from commit to arrival on the stream, and the queries of an idle relay.
-//!
-//! The time runs from the call of the commit to the receipt by a JetStream consumer, so the figure
-//! is slightly too high.
+//! The time from the call of the commit to the receipt by a JetStream consumer, and the queries of
+//! an idle relay.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -163,13 +161,12 @@ async fn beside<T>(
     Ok((done, relay.await??))
 }
 
-/// Nearest-rank percentile.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// At a fixed rate, regardless of how long each commit takes.
+/// The rate does not depend on the duration of a commit.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
@@ -234,7 +231,6 @@ async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String
     Ok(arrived)
 }
 
-/// Transactions per second.
 async fn rest(servers: &Servers, seconds: u64) -> Result<f64> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
@@ -258,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_occurred() {
+    fn percentiles_are_measured_values() {
         let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
         assert_eq!((percentile(&sorted, 50), percentile(&sorted, 99)), (100.0, 198.0));
         assert_eq!(percentile(&[7.0], 99), 7.0);

@@ -1,7 +1,4 @@
-//! Events for measurements, and outboxes filled with them.
-//!
-//! Invariant: the rows equal rows of our writers. SQL multiplies rows recorded through the public
-//! API.
+//! Events for measurements. SQL multiplies rows recorded through the public API.
 
 use outbox_core::DomainEvent;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
@@ -15,7 +12,6 @@ pub(crate) const PAYLOAD_BYTES: u64 = 300;
 pub(crate) const AGGREGATES: u64 = 1_000;
 /// From here on, all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
-/// Rows of a transaction, unless its size matters.
 pub(crate) const CHUNK: u64 = 100_000;
 
 #[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
@@ -66,7 +62,7 @@ impl Seen {
 }
 
 /// `rows` per transaction, rounded down to whole rounds. Ends with a checkpoint, so that the
-/// measurement excludes writing these rows to disk. Autovacuum runs as in production.
+/// measurement excludes writing these rows to disk.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64, rows: u64) -> Result<()> {
     let db = &outbox.db;
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
@@ -79,7 +75,6 @@ pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64, rows: 
     check("bytes per payload", bytes, PAYLOAD_BYTES)?;
     multiply(db, aggregates, messages / aggregates, rows).await?;
     check("messages recorded", outbox.messages().await?, messages)?;
-    // Requires a superuser. Without it the figures are slightly worse.
     let _ = db.execute_unprepared("CHECKPOINT").await;
     Ok(())
 }
@@ -117,7 +112,6 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64, rows: u
     Ok(())
 }
 
-/// All columns except the row id and generated ones.
 async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
     let sql = "SELECT column_name::text AS name FROM information_schema.columns \
                WHERE table_schema = current_schema() AND table_name = 'outbox_messages' \

@@ -15,7 +15,6 @@ use crate::relay::{CONNECTIONS, drain};
 use crate::servers::{Schema, Servers, count};
 use crate::{Options, Result, check};
 
-/// Per transaction.
 const ROWS: u64 = AGGREGATES;
 
 pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {

@@ -1,7 +1,7 @@
 //! Measures the relay, the writers and the inbox on real servers, for `cargo xtask bench`.
 //!
 //! Each figure alternates with its baseline. Invariant: a figure is printed only if messages on the
-//! stream and rows in the table prove the work. Targets are printed, never asserted.
+//! stream and rows in the table prove the work.
 
 mod drain;
 mod figure;
@@ -49,13 +49,12 @@ enum What {
     Inbox(Options),
 }
 
-/// Options of the measurements.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// A PostgreSQL whose user may create databases.
+    /// PostgreSQL, with a user who may create databases.
     #[arg(long)]
     postgres_url: String,
-    /// A PostgreSQL whose log can be read, on this machine, for the group `log`.
+    /// PostgreSQL with `wal_level = logical` on this machine, for the group `log`.
     #[arg(long)]
     logical_url: Option<String>,
     /// A nats-server with JetStream.
@@ -64,7 +63,7 @@ pub(crate) struct Options {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// How often each figure is measured.
+    /// Runs of each figure.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Measure less: a tenth of the messages, a quarter of the time.

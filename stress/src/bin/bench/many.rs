@@ -13,7 +13,6 @@ use crate::write::account;
 use crate::{Options, Result, check};
 
 const ROWS: u64 = 10_000;
-/// As in the library.
 const CHUNK: usize = 1_000;
 
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {

@@ -102,7 +102,6 @@ impl Messages {
         &self.aggregates[(n % AGGREGATES) as usize]
     }
 
-    /// The payload is a dummy.
     fn message(&self, n: u64) -> (Subject, PublishMessage) {
         let publish = PublishMessage::build()
             .payload(self.filler.clone())

@@ -1,5 +1,5 @@
-//! The relay under test, and the groups of its figures. Settings are the defaults, except that a
-//! relay may delete published rows.
+//! The relay under test, and the groups of its figures. Settings are the defaults, except the
+//! retention.
 
 use std::time::Instant;
 
@@ -16,7 +16,6 @@ use crate::{Options, Result, check, drain, latency, log, write};
 
 pub(crate) const CONNECTIONS: u32 = 3;
 
-/// A group of figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Group {
     Drain,

@@ -20,7 +20,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// Outside the run's database, so that its transactions do not count.
+    /// Outside the run's database: its transactions do not count.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -36,7 +36,6 @@ impl Servers {
     ) -> Result<Vec<Figure>> {
         let servers = Self::connect(postgres_url, nats_url).await?;
         let figures = measure(&servers).await;
-        // Also after a failure, to clean up shared servers.
         servers.remove().await?;
         figures
     }
@@ -44,7 +43,6 @@ impl Servers {
     async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
         let admin = pool(postgres_url, None, 1).await?;
         let client = async_nats::connect(nats_url).await?;
-        // The end of the id is random.
         let id = Uuid::now_v7().simple().to_string();
         let database = format!("bench_{}", &id[24..]);
         admin
@@ -61,7 +59,6 @@ impl Servers {
         })
     }
 
-    /// Includes replication slots and the streams of failed measurements.
     async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -115,7 +112,6 @@ impl Servers {
 pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// Its search path is this schema.
     pub(crate) db: DatabaseConnection,
 }
 

@@ -1,7 +1,5 @@
-//! A hand-written outbox loop, the second baseline of the relay.
-//!
-//! In an open transaction, the loop publishes a batch and then awaits the acknowledgements, without
-//! headers, leases or retries. Two such loops lose the order.
+//! A hand-written outbox loop, the second baseline of the relay: without headers, leases or
+//! retries.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;

@@ -17,7 +17,6 @@ const WRITERS: u32 = 16;
 const ACCOUNTS: u64 = 10_000;
 
 pub(crate) mod account {
-    //! The rows that the writers change.
 
     use sea_orm::entity::prelude::*;
 

@@ -44,7 +44,6 @@ enum What {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Handlers fail on purpose.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error,outbox_inbox=off"));
     tracing_subscriber::fmt()

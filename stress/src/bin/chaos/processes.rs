@@ -15,7 +15,6 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Torment {
     pub(crate) kills: u32,
     pub(crate) pauses: u32,
-    /// Processes that ended by themselves.
     pub(crate) ends: u32,
 }
 
@@ -29,7 +28,7 @@ impl Torment {
     }
 }
 
-/// The processes of a run. Dropping them kills them.
+/// Dropping them kills all processes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     arguments: Vec<String>,
@@ -78,7 +77,6 @@ impl Processes {
         self.done
     }
 
-    /// Resumes paused processes in time, and restarts ended ones.
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -95,7 +93,7 @@ impl Processes {
         Ok(())
     }
 
-    pub(crate) fn torment_one(&mut self) -> Result<()> {
+    pub(crate) fn disturb_one(&mut self) -> Result<()> {
         if self.rng.bool() {
             self.kill_one()
         } else {
@@ -103,7 +101,7 @@ impl Processes {
         }
     }
 
-    /// Starts the successor first.
+    /// The successor starts first.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         while let Some(index) = self.choose() {
             let successor = self.spawn()?;
@@ -113,7 +111,6 @@ impl Processes {
                 self.done.kills += 1;
                 break;
             }
-            // The process had just ended by itself.
             self.done.ends += 1;
         }
         Ok(())
@@ -164,7 +161,6 @@ impl Target {
 impl Drop for Processes {
     fn drop(&mut self) {
         for target in &mut self.processes {
-            // The process may have ended already.
             let _ = target.process.kill();
             let _ = target.process.wait();
         }

@@ -19,12 +19,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(connections).sqlx_logging(false);
-    // On SQLite a process may wait for the lock of a paused process.
+    // A paused process may hold SQLite's lock.
     options.map_sqlx_sqlite_opts(|options| options.busy_timeout(BUSY_TIMEOUT));
     Ok(Database::connect(options).await?)
 }
 
-/// The place of a child process.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
     #[arg(long)]

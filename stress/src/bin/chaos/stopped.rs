@@ -1,7 +1,5 @@
-//! A consumer that is stopped while it works, for `tests/it/stops.rs`.
-//!
-//! It prints a line when ready, and one per effect. Its `ack_wait` is long, so that deliveries left
-//! behind miss the test's deadline.
+//! A consumer that is stopped while it works, for `tests/it/stops.rs`. It prints a line when ready,
+//! and one per effect.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -30,7 +28,7 @@ struct Moved {
     step: u32,
 }
 
-/// The kind of work that the stop interrupts.
+/// The work that the stop interrupts.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum During {
     Handler,
@@ -38,19 +36,17 @@ enum During {
     BackOff,
 }
 
-/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[command(flatten)]
     place: Place,
     #[arg(long)]
     during: During,
-    /// After so many effects the handlers wait for the stop. Without it, they do not.
+    /// Handlers block after this number of effects, until the stop.
     #[arg(long)]
     stop_after: Option<u64>,
 }
 
-/// After `stop_after` effects, handlers block until the stop, so that it interrupts them.
 #[derive(Debug)]
 struct Gate {
     effects: Arc<AtomicU64>,
@@ -80,7 +76,7 @@ async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> 
     Ok(())
 }
 
-/// Failures do not block, so that the stop comes during the back-off.
+/// Failures do not block: the stop comes during the back-off.
 #[idempotent_handler(consumer = "stopped-back-off")]
 async fn fail_first(
     event: Event<Moved>,
@@ -101,12 +97,10 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&place.database_url, 10).await?;
     let stream = place.stream()?;
     let client = stream.connect(&place.nats_url).await?;
-    // From here on a signal leads to an orderly stop.
     writeln!(std::io::stdout(), "ready")?;
     let pause = Duration::from_secs(2);
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(600))
-        // A stalled machine must not force a hard stop.
         .shutdown_timeout(Duration::from_secs(60))
         .backoff(Backoff {
             min: pause,
@@ -132,7 +126,6 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .on_handled(move |handled| {
             effects.fetch_add(1, Ordering::SeqCst);
             let (parcel, step) = (&handled.message.aggregate.id, handled.message.sequence);
-            // The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "{parcel} {}", step.unwrap_or_default());
         })
         .run(shutdown)

@@ -1,6 +1,4 @@
 //! The checker's record of each message and each run.
-//!
-//! Invariant: it contains only facts visible from outside the relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,12 +10,10 @@ use tokio::time::Instant;
 use super::maintenance::{Drain, Reconciling};
 use crate::simulation::history::MessageNo;
 
-/// The reason why the broker or the store rejects a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Poison {
     None,
     Permanent,
-    /// The broker rejects the message this many times, unclassified.
     Unclassified(u32),
     Unreadable,
     /// The store rejects every verdict.
@@ -33,7 +29,6 @@ pub(in super::super) struct Draft {
     pub(in super::super) available_at: Option<OffsetDateTime>,
     pub(in super::super) poison: Poison,
     pub(in super::super) copy_of: Option<MessageNo>,
-    /// Number of messages committed before.
     pub(in super::super) known: MessageNo,
     pub(in super::super) payload: Arc<[u8]>,
     /// `None` for copies and writers without retries.
@@ -52,7 +47,6 @@ pub(in super::super) struct Account {
     /// The stream sequence under which the broker keeps the message id.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
-    /// Reasons to send the message once more.
     pub(super) excuses: u32,
     /// Permanent and unclassified refusals since the last retry.
     pub(super) faults: (u32, u32),
@@ -65,7 +59,6 @@ pub(in super::super) struct Account {
     pub(in super::super) purged: bool,
     pub(super) committed_at: Instant,
     pub(super) was_confirmed: bool,
-    /// When the position of the log passed the message.
     pub(in super::super) passed_at: Option<Instant>,
     pub(in super::super) was_adopted: bool,
     pub(super) was_unrecordable: bool,
@@ -104,11 +97,8 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
-    /// Confirmed messages that are not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
-    /// A settlement failed since the last answered one.
     pub(super) settles_in_vain: bool,
-    /// Messages received from the log and not from the table.
     pub(super) given: BTreeSet<MessageNo>,
     pub(super) ever_given: BTreeSet<MessageNo>,
     pub(super) in_flight: BTreeMap<u32, MessageNo>,

@@ -1,6 +1,5 @@
-//! The checker's books on partition owners.
-//!
-//! Invariant: derived from the store's answers and the common clock, never by a query.
+//! The checker's books on partition owners, derived from the store's answers and the common clock,
+//! never by a query.
 
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ impl Checker {
         }
     }
 
-    /// The new owner may resend unsettled messages of others.
+    /// The new owner may resend other owners' unsettled messages.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {

@@ -43,7 +43,6 @@ impl Checker {
         }
     }
 
-    /// The message no longer belongs to the log.
     pub(super) fn given_by_table(&mut self, life: Life, due: &[i64]) {
         for row_id in due {
             if let Some(no) = self.by_row_id.get(row_id) {
@@ -58,7 +57,6 @@ impl Checker {
 
     /// Adopted messages may be in flight from the log.
     pub(in super::super) fn adopted(&mut self, life: Life, ids: &[MessageId]) {
-        // Ids are random.
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
             self.history
@@ -69,7 +67,6 @@ impl Checker {
         }
     }
 
-    /// Messages passed since the last call.
     pub(in super::super) fn passed_by(&mut self, stored: Position) -> Vec<MessageNo> {
         let passed = self.unpassed.extract_if(.., |(end, _)| *end <= stored);
         passed.flat_map(|(_, messages)| messages).collect()

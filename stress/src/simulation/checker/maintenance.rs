@@ -21,18 +21,14 @@ pub(super) struct Drain {
 
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// Messages on the stream, as the task saw it.
     listed: BTreeSet<MessageNo>,
     sent: BTreeMap<u32, u64>,
 }
 
 impl Checker {
-    // Drains.
-
     /// `due`: publishable messages in partitions without an owner.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
-            // Earlier owners do not count.
             self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
         }
         self.lives[life as usize].drains = Some(Drain {
@@ -67,8 +63,6 @@ impl Checker {
             format!("relay run {life} drained its partitions and left message {left:?}, which was due")
         });
     }
-
-    // Reconciliation.
 
     pub(in super::super) fn reconciles(&mut self, life: Life) {
         self.lives[life as usize].reconciles = Some(Reconciling::default());
@@ -107,8 +101,6 @@ impl Checker {
             |account: &&super::Account| account.is_settled() && account.copies == 0 && !account.purged;
         self.messages.iter().filter(is_missing).count() as u64
     }
-
-    // Purges.
 
     pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
         for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {

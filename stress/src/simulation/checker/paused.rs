@@ -55,7 +55,6 @@ impl Paused {
 }
 
 impl Checker {
-    /// An active pause continues with the new end.
     pub(in super::super) fn pauses(&mut self, scope: Option<&'static str>, lasts: Option<Duration>) {
         let now = Instant::now();
         let what = scope.unwrap_or("everything");

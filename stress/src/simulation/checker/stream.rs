@@ -1,6 +1,4 @@
-//! The checker's books on the stream.
-//!
-//! Invariant: derived from the broker's actions, by stream sequence.
+//! The checker's books on the stream, derived from the broker's actions.
 
 use std::collections::HashSet;
 
@@ -30,7 +28,6 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // This refusal may dead-letter the message.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)

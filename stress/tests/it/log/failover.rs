@@ -18,7 +18,6 @@ const LOAD: u64 = 20;
 /// The first version with slot synchronization to standbys.
 const SLOTS_FOLLOW: u32 = 17;
 
-/// A primary, a synchronous standby, and a proxy that leads to the primary.
 struct Pair {
     primary: Server,
     standby: Server,
@@ -52,13 +51,12 @@ impl Pair {
         }
     }
 
-    /// Kills the primary and leads the proxy to the read-only standby. After the relay has
-    /// connected, promotes it.
+    /// The relay first connects to the read-only standby, which is then promoted.
     async fn fail_over(&mut self, standby: &DatabaseConnection) {
         self.primary.kill().unwrap();
         self.proxy.lead_to(self.standby.url());
         let others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
-        until("nobody connects to the standby server", async || {
+        until("no relay connects to the standby server", async || {
             number(standby, others).await > 0
         })
         .await;
@@ -72,8 +70,8 @@ impl Place {
         while self.try_write_with(account, 1, |_| {}).await.is_ok() {}
     }
 
-    /// Counts the committed events, because the outcome of a writer's last commit is unknown.
-    async fn look_what_is_committed(&self, account: &str) {
+    /// The outcome of a writer's last commit is unknown.
+    async fn count_committed(&self, account: &str) {
         let sql = format!("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '{account}'");
         let there = u64::try_from(self.number(&sql).await).unwrap();
         let known = self.committed(account);
@@ -96,7 +94,7 @@ impl Place {
 /// With a synchronized slot (PostgreSQL 17 or later), the log continues, and no lost event is
 /// published. Otherwise the table publishes undecided messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
+async fn failover_to_a_standby_under_load_loses_no_message() {
     let (Some(version), Some(program)) = (modern::version(), backend_url("OUTBOX_TEST_POSTGRES_BIN")) else {
         return;
     };
@@ -133,7 +131,7 @@ async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
             };
             tokio::join!(writers, failover);
             for account in ACCOUNTS {
-                place.look_what_is_committed(account).await;
+                place.count_committed(account).await;
             }
             place.write(&ACCOUNTS, 10).await;
             place.published().await;

@@ -16,9 +16,8 @@ impl Place {
         self.log().status().await.unwrap().is_lost
     }
 
-    /// Writes to other tables until the server invalidates the slot, while events are recorded.
     async fn lose_slot(&self) {
-        until("the server does not give the slot up", async || {
+        until("the server does not release the slot", async || {
             self.write(&["1", "2", "3"], 2).await;
             self.db
                 .execute_unprepared(
@@ -33,9 +32,8 @@ impl Place {
     }
 }
 
-/// No relay runs while the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_was_invalidated_while_no_relay_ran_is_repaired_from_the_table() {
+async fn slot_invalidated_without_a_relay_is_repaired_from_the_table() {
     let Some(place) = Place::private(&SETTINGS).await else {
         return;
     };
@@ -64,9 +62,9 @@ async fn a_slot_that_was_invalidated_while_no_relay_ran_is_repaired_from_the_tab
     place.close().await;
 }
 
-/// The relay's connection is stalled, so the server ends its session and invalidates the slot.
+/// Stalls the relay's connection, so the server ends the session and invalidates the slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_is_invalidated_under_a_relay_that_reads_loses_nothing() {
+async fn slot_invalidated_under_its_reader_loses_no_message() {
     let Some(place) = Place::private(&SETTINGS).await else {
         return;
     };

@@ -1,8 +1,8 @@
-//! Log relays on a real PostgreSQL and nats-server, with broker refusals, lost slots, silent
-//! connections and waiting commits.
+//! Log relays on a real PostgreSQL and nats-server, with rejections, lost slots, silent connections
+//! and waiting commits.
 //!
-//! Method: in the end the stream has exactly the writers' events, and first appearances are in
-//! commit order per account. For killed relays, see `chaos.rs`.
+//! In the end the stream has exactly the writers' events, and first appearances are in commit order
+//! per account. For killed relays, see `chaos.rs`.
 
 mod failover;
 mod invalidated;
@@ -41,7 +41,6 @@ use uuid::Uuid;
 struct Credited {
     #[domain_event(aggregate_id)]
     account: String,
-    /// Counts the events of the account.
     number: u64,
     filler: String,
 }
@@ -68,7 +67,6 @@ impl Arrived {
 
 pub(super) type Relay = LogRelay<SqlStore, PostgresLog, JetStreamPublisher>;
 
-/// An outbox with a log, on its own server or in its own schema, and a stream.
 struct Place {
     server: Option<Server>,
     name: String,
@@ -76,7 +74,7 @@ struct Place {
     db: DatabaseConnection,
     client: outbox_nats::async_nats::Client,
     stream: EventStream,
-    /// Number of certainly committed events per account.
+    /// Only certain commits.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -95,7 +93,6 @@ impl Place {
         let settings = [&["wal_level=logical"], settings].concat();
         let mut server = Server::postgres(Path::new(&program), &settings).unwrap();
         server.start().await.unwrap();
-        // Waits until the server answers.
         server.connect(1).await.unwrap().close().await.unwrap();
         let url = server.url().to_owned();
         Some(Self::make(Some(server), url, &nats_url).await)
@@ -149,7 +146,7 @@ impl Place {
         run_relay(&self.relay(), scenario).await;
     }
 
-    /// Commits `each` events of each account, one per transaction.
+    /// One event per transaction.
     async fn write(&self, accounts: &[&str], each: u64) {
         for _ in 0..each {
             for account in accounts {
@@ -270,7 +267,6 @@ impl Place {
         number(&self.db, sql).await
     }
 
-    /// Undecided messages of the table.
     async fn in_table(&self) -> i64 {
         self.number("SELECT count(*) FROM outbox_messages WHERE status IN (0, 3)")
             .await
@@ -283,7 +279,6 @@ impl Place {
         .await
     }
 
-    /// Removes shared state. The test's own server is removed as a whole.
     async fn close(self) {
         self.context().delete_stream(&self.name).await.unwrap();
         if self.server.is_none() {

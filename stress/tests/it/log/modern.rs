@@ -8,7 +8,6 @@ use outbox_testing::{backend_url, not_applicable};
 
 use super::{Place, until};
 
-/// The major version of the private servers.
 pub(super) fn version() -> Option<u32> {
     let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
     let output = Command::new(Path::new(&program))
@@ -25,7 +24,7 @@ pub(super) fn version() -> Option<u32> {
 
 /// PostgreSQL 18 invalidates a slot that is idle for this long, at its next checkpoint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_stood_still_for_too_long_is_repaired_from_the_table() {
+async fn slot_invalidated_by_idle_timeout_is_repaired_from_the_table() {
     let Some(version) = version() else { return };
     if version < 18 {
         return not_applicable("before PostgreSQL 18 no slot is given up because it stands still");
@@ -41,7 +40,7 @@ async fn a_slot_that_stood_still_for_too_long_is_repaired_from_the_table() {
                 place.published().await;
             })
             .await;
-        until("the server does not give the slot up", async || {
+        until("the server does not release the slot", async || {
             place.write(&["1", "2", "3"], 1).await;
             place.execute("CHECKPOINT").await;
             place.number(lost).await == 1
@@ -60,9 +59,8 @@ async fn a_slot_that_stood_still_for_too_long_is_repaired_from_the_table() {
     place.close().await;
 }
 
-/// The slot has the failover flag, even after it is recreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_slot_is_one_that_standby_servers_keep_as_well() {
+async fn slot_is_synchronized_to_standby_servers() {
     let Some(version) = version() else { return };
     if version < 17 {
         return not_applicable("before PostgreSQL 17 no slot of a log follows to a standby server");

@@ -9,11 +9,9 @@ use tokio::sync::watch;
 
 #[derive(Clone, Copy, Default)]
 struct Rule {
-    /// Whether all traffic is stalled.
     holds_back: bool,
     /// Connections with a smaller number are silent, and stay open.
     silent_below: usize,
-    /// The number of the next connection.
     next: usize,
 }
 
@@ -50,12 +48,10 @@ impl Proxy {
         }
     }
 
-    /// Leads new connections to this server.
     pub(super) fn lead_to(&self, url: &str) {
         self.server.send_replace(parts(url).1.to_owned());
     }
 
-    /// Stalls all traffic until [`Self::pass_on`].
     pub(super) fn hold_back(&self) {
         self.rule.send_modify(|rule| rule.holds_back = true);
     }
@@ -64,7 +60,6 @@ impl Proxy {
         self.rule.send_modify(|rule| rule.holds_back = false);
     }
 
-    /// Silences all existing connections.
     pub(super) fn silence(&self) {
         self.rule.send_modify(|rule| rule.silent_below = rule.next);
     }

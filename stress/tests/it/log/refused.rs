@@ -1,4 +1,4 @@
-//! Refused and delayed messages go through the table; all others continue.
+//! Rejected and delayed messages go through the table; all other messages use the log.
 
 use outbox_core::Selection;
 use outbox_sea_orm::SqlStore;
@@ -11,7 +11,7 @@ const DEAD: i16 = 2;
 
 /// The stream rejects large messages until its limit is raised and the dead letter is retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_only() {
+async fn rejected_message_is_dead_lettered_and_halts_only_its_account() {
     let Some(place) = Place::shared().await else {
         return;
     };
@@ -22,7 +22,10 @@ async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_
             place.write(&["1", "2", "3", "4", "5"], 10).await;
             place.write_with("3", 1, |event| event.filler = 10_000).await;
             place.write(&["1", "2", "3", "4", "5"], 10).await;
-            until("it is no dead letter", async || place.rows(DEAD).await == 1).await;
+            until("the message is no dead letter", async || {
+                place.rows(DEAD).await == 1
+            })
+            .await;
             place.write(&others, 10).await;
             place.arrived_of(&others).await;
             let numbers = place.numbers().await;
@@ -37,7 +40,10 @@ async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_
             assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
             place.published().await;
             // The account belongs to the log again.
-            until("the table keeps them", async || place.in_table().await == 0).await;
+            until("the table keeps the messages", async || {
+                place.in_table().await == 0
+            })
+            .await;
             place.write(&["3"], 10).await;
             place.published().await;
         })
@@ -46,9 +52,8 @@ async fn a_message_that_nats_server_refuses_is_buried_and_halts_its_own_account_
     place.close().await;
 }
 
-/// The stream temporarily rejects the subjects of one account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_flow() {
+async fn temporarily_rejected_account_waits_while_other_accounts_flow() {
     let Some(place) = Place::shared().await else {
         return;
     };
@@ -65,14 +70,13 @@ async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_fl
                 place.write(&others, 10).await;
                 place.arrived_of(&others).await;
             }
-            until("the table did not adopt them", async || {
+            until("the table did not adopt the messages", async || {
                 place.in_table().await > 0
             })
             .await;
             place
                 .reconfigure(|config| config.subjects = vec![all.clone()])
                 .await;
-            // Writers do not wait for rejected messages.
             place.write(&["1", "2", "3", "4", "5"], 10).await;
             place.published().await;
         })
@@ -84,7 +88,7 @@ async fn an_account_that_nats_server_refuses_for_a_while_waits_and_the_others_fl
 
 /// Ten delayed messages of each of 1,000 accounts, some with further messages after them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_delayed_messages_come_when_they_are_due_and_in_order() {
+async fn ten_thousand_delayed_messages_arrive_when_due_and_in_order() {
     let Some(place) = Place::shared().await else {
         return;
     };

@@ -8,18 +8,15 @@ use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
 
 use super::{Place, run_relay, until};
 
-/// A WAL segment.
 const SEGMENT: u64 = 16 << 20;
 
 const ACCOUNTS: [&str; 3] = ["1", "2", "3"];
 
 impl Place {
-    /// The end of the WAL.
     async fn end(&self) -> i64 {
         self.number("pg_current_wal_insert_lsn() - '0/0'").await
     }
 
-    /// The slot's confirmed position.
     async fn confirmed(&self) -> i64 {
         let sql = format!(
             "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{}_log'",
@@ -45,7 +42,7 @@ impl Place {
 
 /// Otherwise the slot would retain all WAL until the disk is full or the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
+async fn log_with_a_full_stream_does_not_fill_the_disk() {
     let Some(place) = Place::private(&["max_slot_wal_keep_size=64MB"]).await else {
         return;
     };
@@ -70,7 +67,7 @@ async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
         place.execute("CHECKPOINT").await;
         let (written, kept) = (place.end().await, place.retained().await);
         assert!(kept > 1 << 20, "{kept}");
-        until("nobody is told that the disk fills", async || {
+        until("no warning reports that the disk fills", async || {
             let status = health.status();
             let is_degraded = matches!(health.now(), Health::Degraded { reasons } if reasons
                 .iter()
@@ -91,7 +88,10 @@ async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
 
         place.reconfigure(|config| config.max_messages = -1).await;
         place.published().await;
-        until("it still adopts", async || !health.status().adopts).await;
+        until("the relay still adopts messages", async || {
+            !health.status().adopts
+        })
+        .await;
         place.write(&ACCOUNTS, 2).await;
         place.published().await;
     })
@@ -101,9 +101,9 @@ async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
     place.close().await;
 }
 
-/// Without recorded messages, no message moves the position.
+/// No message moves the position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_has_nothing_to_give_keeps_nothing_of_what_others_write() {
+async fn idle_log_retains_no_wal_of_other_writers() {
     let Some(place) = Place::private(&[]).await else {
         return;
     };

@@ -5,8 +5,8 @@ use outbox_core::shutdown::CancellationToken;
 use super::proxy::Proxy;
 use super::{Place, Relay, config, run_relay, until};
 
-/// The server ends a silent session after this time, which frees the slot. Longer than a machine
-/// stalls.
+/// After this time the server ends a silent session and frees the slot. Longer than a stall of the
+/// machine.
 const SETTINGS: [&str; 1] = ["wal_sender_timeout=10s"];
 
 /// Leases outlast a stalled machine, so that the reader does not change.
@@ -16,7 +16,7 @@ fn calm(relay: Relay) -> Relay {
 
 /// The silent reader is replaced, detects it, and publishes nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
+async fn another_relay_replaces_a_reader_with_a_silent_connection() {
     let Some(place) = Place::private(&SETTINGS).await else {
         return;
     };
@@ -30,15 +30,15 @@ async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
         place.write(&["1", "2", "3"], 10).await;
         place.published().await;
         let second = async {
-            until("the other does not stand by", async || {
+            until("the other relay is not on standby", async || {
                 of_other.status().stands_by
             })
             .await;
             proxy.silence();
             place.write(&["1", "2", "3"], 10).await;
             place.published().await;
-            until("the other does not read", async || of_other.status().reads).await;
-            until("the silent one does not notice", async || {
+            until("the other relay does not read", async || of_other.status().reads).await;
+            until("the silent reader does not detect its replacement", async || {
                 of_silent.status().stands_by && !of_silent.status().reads
             })
             .await;
@@ -54,9 +54,8 @@ async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
     place.close().await;
 }
 
-/// Without another relay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_whose_replication_connection_fell_silent_opens_another() {
+async fn relay_reopens_a_silent_replication_connection() {
     let Some(place) = Place::private(&SETTINGS).await else {
         return;
     };

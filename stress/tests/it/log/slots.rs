@@ -4,10 +4,9 @@ use outbox_log::{LogError, PostgresLog};
 
 use super::{Place, number, pool};
 
-/// The first outbox has the only slot. The setup of a second log fails with advice and leaves
-/// nothing behind.
+/// The first outbox has the only slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_without_a_free_slot_is_refused_and_leaves_nothing_behind() {
+async fn log_setup_without_a_free_slot_fails_and_leaves_no_trace() {
     let Some(place) = Place::private(&["max_replication_slots=1"]).await else {
         return;
     };

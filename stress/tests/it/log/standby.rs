@@ -7,7 +7,6 @@ use super::{Place, pool, run_relay, until};
 
 /// A commit without changes.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'probe', '')";
-/// Commits waiting for a standby.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
 
 impl Place {
@@ -31,7 +30,7 @@ impl Place {
         .await;
     }
 
-    /// Releases waiting commits, as an operator who gives up the standby.
+    /// As an operator who removes the standby.
     async fn commits_go_on(&self) {
         self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
         self.execute("SELECT pg_reload_conf()").await;
@@ -45,15 +44,14 @@ impl Place {
     }
 }
 
-/// One event is refused while it is invisible, so the table cannot adopt it yet.
+/// The table cannot adopt an invisible event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken() {
+async fn commits_waiting_for_a_standby_are_not_lost_or_overtaken() {
     let Some(place) = Place::private(&[]).await else {
         return;
     };
     let all = format!("{}.>", place.name);
     let some = ["1", "3"].map(|account| format!("{}.account.{account}.>", place.name));
-    // The relay's own writes do not wait for a standby.
     let local = format!("{}?options[synchronous_commit]=local", place.url);
     let db = pool(&local, &place.name).await;
     let relay = place.relay_of(place.log_at(&place.url, &db), &db);
@@ -71,7 +69,7 @@ async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken()
         };
         let meanwhile = async {
             place.until_waiting(3).await;
-            until("nothing comes before it can be seen", async || {
+            until("no message is published before it is visible", async || {
                 let numbers = place.numbers().await;
                 numbers["1"].len() == 6 && numbers["3"].len() == 6
             })
@@ -85,7 +83,7 @@ async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken()
         };
         tokio::join!(waiting, meanwhile);
         place.write(&["1", "2", "3"], 5).await;
-        until("the table did not adopt what was refused", async || {
+        until("the table did not adopt the rejected message", async || {
             place.in_table().await > 0
         })
         .await;
@@ -100,9 +98,9 @@ async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken()
     place.close().await;
 }
 
-/// The relay's writes wait too: it cannot store its position, and its leases expire.
+/// The relay cannot store its position, and its leases expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_whose_own_writes_wait_for_a_standby_server_goes_on_afterwards() {
+async fn relay_continues_after_its_writes_waited_for_a_standby() {
     let Some(place) = Place::private(&[]).await else {
         return;
     };
@@ -116,7 +114,6 @@ async fn a_relay_whose_own_writes_wait_for_a_standby_server_goes_on_afterwards()
                     tokio::join!(place.write(&["1"], 2), place.write(&["2", "3"], 2));
                 };
                 let release = async {
-                    // Two writers and the relay.
                     place.until_waiting(3).await;
                     place.commits_go_on().await;
                 };

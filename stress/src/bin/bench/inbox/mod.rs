@@ -1,6 +1,5 @@
-//! The overhead of an inbox over its handlers' transactions.
-//!
-//! Invariant: effects and messages are counted afterwards.
+//! The overhead of an inbox over its handlers' transactions. Effects and messages are counted
+//! afterwards.
 
 mod plain;
 
@@ -71,7 +70,6 @@ async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     Ok((handled, duplicates))
 }
 
-/// Each effect adds one to a balance, so that effects can be counted.
 #[idempotent_handler(consumer = "one")]
 async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
@@ -132,7 +130,7 @@ impl World {
         tokio::pin!(run);
         let start = Instant::now();
         tokio::select! {
-            ended = &mut run => return Err(format!("the inbox ended by itself: {:?}", ended?).into()),
+            ended = &mut run => return Err(format!("the inbox ended unexpectedly: {:?}", ended?).into()),
             handled = self.until_handled(H::REGISTRATION.consumer) => handled?,
         }
         let elapsed = start.elapsed();
@@ -144,7 +142,6 @@ impl World {
 
     async fn until_handled(&self, consumer: &str) -> Result<()> {
         let done = async {
-            // Without a consumer, all messages are left.
             while self.stream.left(consumer).await? != Some(0) {
                 sleep(READ_EVERY).await;
             }

@@ -27,12 +27,10 @@ pub(super) struct Books {
     pub(super) events: u64,
     pub(super) handled: u64,
     pub(super) dead_letters: u64,
-    /// Dead letters of events that are not doomed: random failures or crashes used up their
-    /// attempts.
+    /// Dead letters of other than doomed events: random failures or crashes used up their attempts.
     pub(super) unlucky: u64,
     /// Doomed events with an effect.
     pub(super) torn: u64,
-    /// Events with neither effect nor dead letter.
     pub(super) missing: u64,
     pub(super) double_effects: u64,
     /// Extra dead letters, or dead letters in addition to an effect.
@@ -63,7 +61,6 @@ impl Found {
         });
     }
 
-    /// `None`: not a message.
     pub(super) fn dead_letter(&mut self, number: Option<u128>) {
         self.note(number, |traces| traces.dead_letters += 1);
     }
@@ -135,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_balances() {
+    fn correct_books_balance() {
         let books = books(|_| {});
         assert!(books.is_balanced());
         assert_eq!((books.handled, books.dead_letters, books.unlucky), (98, 2, 1));

@@ -15,12 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::world::effects;
 use crate::servers::{Place, connect};
 
-/// Concurrent handlers of a process.
 const WORKERS: usize = 8;
 
 pub(super) const CONSUMER: &str = "credit";
 
-/// Messages of killed processes must come again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -43,7 +41,6 @@ fn is_deadly(number: u32) -> bool {
     number % 1000 == 250
 }
 
-/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[command(flatten)]
@@ -92,7 +89,6 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .in_flight_max(8 * WORKERS)
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
-        // Kills and pauses must not use up the attempts.
         .attempts_max(if options.misbehave { 3 } else { 1_000 })
         .backoff(Backoff {
             min: Duration::from_millis(20),

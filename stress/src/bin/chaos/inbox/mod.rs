@@ -4,8 +4,8 @@
 //! - *Kills*: processes are killed and paused.
 //! - *Failures*: handlers fail or abort at random, and always on some messages.
 //!
-//! Invariant: in the end each event has exactly one effect or exactly one dead letter, never both.
-//! Only *Failures* may have dead letters.
+//! Invariant: each event has exactly one effect or exactly one dead letter. Only *Failures* may
+//! have dead letters.
 
 mod books;
 mod consumer;
@@ -22,11 +22,10 @@ use books::Books;
 pub(crate) use consumer::{Child, child};
 use world::World;
 
-/// The options of the program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB, where tables with a prefix of their own are made, and removed if all is well; or
-    /// `sqlite`, which makes a file of its own.
+    /// PostgreSQL or MariaDB, for prefixed tables that are removed if the books balance; or
+    /// `sqlite`, for a new file.
     #[arg(long)]
     database_url: String,
     /// A nats-server with JetStream.
@@ -43,7 +42,6 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// A plan; the module's documentation describes each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Plan {
@@ -104,7 +102,6 @@ const PROCESSES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3600);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Returns whether all plans balance.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
@@ -134,7 +131,6 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let mut consumers = Processes::start(PROCESSES, &arguments, consumer::ACK_WAIT, seed)?;
     let mut told = Instant::now();
     let mut quiet = 0;
-    // The server's counters may lag.
     while quiet < 2 {
         tokio::time::sleep(LOOK).await;
         consumers.look_after()?;

@@ -1,7 +1,5 @@
-//! The database and the stream of a plan.
-//!
-//! The driver publishes directly, because recording is too slow, and without message ids, so that
-//! the broker keeps every copy.
+//! The database and the stream of a plan. Messages are published without ids, so that the broker
+//! keeps every copy.
 
 use std::future::IntoFuture as _;
 
@@ -47,7 +45,6 @@ impl World {
         );
         let ground = Ground::make(&url, nats_url, 2).await?;
         if folder.is_some() {
-            // SQLite stores this setting in the file.
             ground.db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
         outbox_inbox::migration::migrate_with(&ground.db, &ground.names).await?;
@@ -65,7 +62,6 @@ impl World {
         })
     }
 
-    /// Copies are shuffled by the seed.
     pub(super) async fn publish(&self, events: u32, copies: u32, seed: u64) -> Result<()> {
         let mut numbers: Vec<u32> = (0..copies).flat_map(|_| 0..events).collect();
         if copies > 1 {
@@ -92,7 +88,6 @@ impl World {
         Ok(self.publisher.send_publish(subject, publish).await?)
     }
 
-    /// `None` if the consumer does not exist yet.
     pub(super) async fn left(&self) -> Result<Option<u64>> {
         let info = self.consumer().await?;
         Ok(info.map(|info| info.num_pending + info.num_ack_pending as u64))

@@ -18,7 +18,6 @@ use crate::servers::{Place, connect};
 
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[command(flatten)]
@@ -55,7 +54,7 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
             let relay = LogRelay::new(store()?, log, publisher()).with_config(config());
             match relay.run(shutdown.clone()).await {
                 Ok(_) => return Ok(()),
-                // The log is dropped, and set up again later.
+                // The log is dropped at the moment.
                 Err(RelayError::Store(StoreError::Setup { .. })) => sleep(AGAIN).await,
                 Err(error) => return Err(error.into()),
             }
@@ -75,7 +74,7 @@ fn config() -> RelayConfig {
         .backoff(backoff)
 }
 
-/// A server may be down. `None`: the relay must stop.
+/// `None`: the relay must stop.
 async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
     shutdown: &CancellationToken,
     mut attempt: impl FnMut() -> F,

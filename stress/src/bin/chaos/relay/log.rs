@@ -1,6 +1,5 @@
-//! Sets up, drops and hands over the log under load.
-//!
-//! The database may be killed during each step. Then the same call must succeed on a retry.
+//! Sets up, drops and hands over the log under load. If the database is killed meanwhile, the same
+//! call must succeed on a retry.
 
 use std::time::Duration;
 
@@ -28,12 +27,12 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
         take_down(world).await?;
         tokio::time::sleep(pause).await;
         set_up(world).await?;
-        eprintln!("the log went and came back, {n} times");
+        eprintln!("the log was dropped and recreated {n} times");
     }
     Ok(())
 }
 
-/// Operators drop a slot by mistake. Returns `false` if the log is off.
+/// Returns `false` if the log is off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
     let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =
@@ -43,7 +42,6 @@ pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
         world.execute(&end).await?;
         match world.execute(&drop).await {
             Ok(dropped) => return Ok(dropped == 1),
-            // Another relay already reads the slot.
             Err(_) => tokio::time::sleep(AGAIN / 10).await,
         }
     }

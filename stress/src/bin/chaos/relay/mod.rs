@@ -25,26 +25,28 @@ use written::Written;
 
 pub(crate) use child::{Child, child};
 
-/// The options of the program. The last of several equal ones counts.
+/// The last of several equal options counts.
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB, in which tables with a prefix of their own are made, and removed if all is well.
+    /// PostgreSQL or MariaDB, for prefixed tables that are removed if the books balance.
     #[arg(long, required_unless_present = "postgres_program")]
     database_url: Option<String>,
     /// A nats-server with JetStream.
     #[arg(long, required_unless_present = "nats_program")]
     nats_url: Option<String>,
-    /// The program `postgres`, with `initdb` beside it: a server of our own, which is killed as well.
+    /// The program `postgres`, with `initdb` in the same folder: starts a private server, which is
+    /// killed too.
     #[arg(long, conflicts_with = "database_url")]
     postgres_program: Option<PathBuf>,
-    /// The program `nats-server`: a server of our own, which is killed as well.
+    /// The program `nats-server`: starts a private server, which is killed too.
     #[arg(long, conflicts_with = "nats_url")]
     nats_program: Option<PathBuf>,
     /// What the relays read.
     #[arg(long, value_enum, default_value_t = Way::Table)]
     relay: Way,
-    /// How often the log is dropped and set up again while the second half is recorded. Every second relay polls then.
+    /// Number of times that the log is dropped and recreated while the second half is recorded.
+    /// Every second relay polls then.
     #[arg(long, default_value_t = 0)]
     hand_overs: u32,
     /// The total number of messages.
@@ -56,7 +58,8 @@ pub(crate) struct Options {
     /// Milliseconds between two faults.
     #[arg(long, default_value_t = 1000)]
     every_ms: u64,
-    /// Number of faults, over which the second half of the messages is spread. Without it, they go on as long as there are messages.
+    /// Number of faults, spread over the second half of the messages. Default: faults until the
+    /// last message.
     #[arg(long)]
     faults: Option<u32>,
     /// Small sizes: three relays, 1,600 messages and 12 faults, in seconds.
@@ -89,9 +92,9 @@ impl Options {
 /// What a relay reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Way {
-    /// The table: polling relays.
+    /// The outbox table: polling relays.
     Table,
-    /// The log of PostgreSQL: log relays, of which one reads.
+    /// PostgreSQL's WAL: log relays, with one reader.
     Log,
 }
 
@@ -115,7 +118,6 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// Short, so that leases expire often.
 pub(super) const LEASE: Duration = Duration::from_millis(1500);
 
-/// Returns whether the books balance.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let options = &options.sized();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -159,7 +161,6 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     Ok(balanced)
 }
 
-/// Half of the relays poll during hand-overs.
 struct Relays {
     groups: Vec<Processes>,
 }
@@ -190,12 +191,12 @@ impl Relays {
     }
 
     /// Returns `false` if all relays are paused.
-    fn torment_one(&mut self, turn: u32) -> Result<bool> {
+    fn disturb_one(&mut self, turn: u32) -> Result<bool> {
         let groups = self.groups.len();
         for group in 0..groups {
             let group = &mut self.groups[(turn as usize + group) % groups];
             let before = group.done();
-            group.torment_one()?;
+            group.disturb_one()?;
             if group.done() != before {
                 return Ok(true);
             }
@@ -225,7 +226,6 @@ struct Torture {
 }
 
 impl Torture {
-    /// Returns whether all messages were settled in time.
     async fn until_settled(&mut self, options: &Options, world: &World, began: Instant) -> Result<bool> {
         let is_written = Cell::new(false);
         let write = async {
@@ -283,7 +283,7 @@ impl Torture {
         let (turn, own) = (self.faults, self.servers.own());
         let kinds = 2 + own + usize::from(options.relay == Way::Log);
         match turn as usize % kinds {
-            0 | 1 if !self.relays.torment_one(turn)? => return Ok(()),
+            0 | 1 if !self.relays.disturb_one(turn)? => return Ok(()),
             0 | 1 => {}
             server if server < 2 + own => self.servers.kill(server - 2).await?,
             _ => {
@@ -292,7 +292,6 @@ impl Torture {
                     .faults
                     .is_some_and(|faults| turn as usize + kinds >= faults as usize);
                 if is_last && self.slots_dropped == 0 {
-                    // The log was off each time. After the last hand-over it is on.
                     return Ok(());
                 }
             }

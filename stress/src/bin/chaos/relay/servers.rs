@@ -77,7 +77,6 @@ impl Servers {
         self.kills
     }
 
-    /// Returns when the server listens again.
     pub(crate) async fn kill(&mut self, index: usize) -> Result<()> {
         let server = match &mut self.own[index] {
             Own::Postgres(server) => {

@@ -16,7 +16,7 @@ use super::{Options, Way};
 use crate::Result;
 use crate::servers::Ground;
 
-/// A writer shares no aggregate with another writer.
+/// Writers share no aggregates.
 const WRITERS: u32 = 4;
 const TOGETHER: usize = 20;
 const AGAIN: Duration = Duration::from_millis(50);
@@ -35,9 +35,7 @@ pub(crate) struct World {
     pub(crate) ground: Ground,
     aggregates: u32,
     way: Way,
-    /// Servers are killed, so calls may fail.
     is_rough: bool,
-    /// In commit order per aggregate.
     written: Arc<Mutex<Vec<Wrote>>>,
 }
 
@@ -67,7 +65,6 @@ impl World {
         Ok(log.with_names(names))
     }
 
-    /// Lasts at least `time`.
     pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
         let writers = (0..WRITERS).map(|writer| {
             let is_its = |number: &u32| number % self.aggregates % WRITERS == writer;
@@ -138,7 +135,7 @@ impl World {
         Written::compare(&written, &payloads.await?)
     }
 
-    /// A lower bound on the missing messages. Reads the stream only if it may be complete.
+    /// A lower bound. Reads the stream only if it may be complete.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
         let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);

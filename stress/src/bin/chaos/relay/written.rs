@@ -10,18 +10,15 @@ use crate::Result;
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
     pub(crate) written: u64,
-    /// Events with an unknown commit outcome.
     pub(crate) undecided: u64,
-    /// Committed events missing on the stream, byte for byte.
     pub(crate) missing: u64,
     pub(crate) copies: u64,
     pub(crate) foreign: u64,
-    /// Accounts with first appearances out of commit order.
+    /// First appearances out of commit order.
     pub(crate) disordered: u64,
 }
 
 impl Written {
-    /// `written` is in commit order, `stream` in stream order.
     pub(crate) fn compare(written: &[Wrote], stream: &[Vec<u8>]) -> Result<Self> {
         let (certain, undecided): (Vec<Wrote>, Vec<Wrote>) =
             written.iter().copied().partition(|wrote| wrote.is_certain);
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_is_judged_by_what_was_written() {
+    fn stream_is_compared_with_the_written_events() {
         let all = [event(2, 2), event(1, 1), event(2, 2), event(2, 4), event(1, 3)];
         assert_eq!(
             compare(&all),
@@ -124,7 +121,7 @@ mod tests {
         assert_eq!(compare(&changed), (1, 1, 0));
     }
     #[test]
-    fn what_may_be_committed_may_be_missing_and_must_be_in_order() {
+    fn uncertain_commits_may_be_missing_but_keep_their_order() {
         let is_certain = |number| number != 1;
         let with = |stream: &[Credited]| compare_with(stream, is_certain);
         assert_eq!(with(&[event(2, 2), event(1, 3), event(2, 4)]), (0, 0, 0));
