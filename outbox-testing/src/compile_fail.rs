@@ -1,6 +1,4 @@
-//! Environment of tests that call the compiler.
-//!
-//! Invariant: messages are compared only on the pinned compiler.
+//! Environment of tests that call the compiler. Messages are compared only on the pinned compiler.
 
 use std::env;
 use std::process::Command;
@@ -12,8 +10,8 @@ const PROGRAMS: &str = "OUTBOX_TEST_PROGRAMS";
 /// A filter without matches also exits with success, without this line.
 const PASSED: &str = "test result: ok. 1 passed";
 
-/// Runs `test`, which calls this function, in a child process without cargo's package variables.
-/// The child calls `compile_fail` with a pattern for `folder`.
+/// Runs `test` in a child process without cargo's package variables. The child calls `compile_fail`
+/// with a pattern for `folder`.
 ///
 /// # Panics
 ///
@@ -37,8 +35,7 @@ pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl
     assert!(passed, "{stdout}\n{stderr}");
 }
 
-/// Removes cargo's package variables from a command that calls cargo. With them, cargo would
-/// rebuild `ring` and its dependents.
+/// Removes cargo's package variables: cargo would rebuild `ring` and its dependents.
 #[doc(hidden)]
 pub fn without_package(command: &mut Command) {
     for (name, _) in env::vars_os() {

@@ -1,7 +1,5 @@
-//! Detects whether the server or compiler for a test is available.
-//!
-//! Invariant: a skipped or inapplicable test is printed and logged for `cargo xtask test`. Under
-//! `CI=true` a missing server fails the test.
+//! Detects whether the server or compiler for a test is available. Each skip is printed and logged
+//! for `cargo xtask test`.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -9,7 +7,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::thread;
 
-/// Environment variable: the file that collects one line per skipped test.
+/// The file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
 const NOT_APPLICABLE: &str = "does not apply: ";
@@ -41,8 +39,7 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
     None
 }
 
-/// Whether compiler messages can be compared, because they differ between versions. Otherwise the
-/// test is skipped, even under `CI=true`.
+/// Whether compiler messages can be compared. Otherwise the test is skipped, even under `CI=true`.
 #[must_use]
 pub fn compiler_is_pinned() -> bool {
     let output = Command::new("rustc").arg("--version").output();
@@ -60,8 +57,8 @@ pub fn compiler_is_pinned() -> bool {
     pinned
 }
 
-/// Reports that a test does not apply to this back end, for `reason`. Counted neither as passed nor
-/// as skipped. For a missing server, use [`backend_url`].
+/// Reports that a test does not apply to this back end: neither passed nor skipped. For a missing
+/// server, use [`backend_url`].
 pub fn not_applicable(reason: &str) {
     log(NOT_APPLICABLE, reason, "");
 }
@@ -81,7 +78,7 @@ fn log(kind: &str, reason: &str, advice: &str) {
     eprintln!("{printed}{test}: {reason}{advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
         let line = format!("{kind}{test}: {reason}\n");
-        // One write in append mode, so that concurrent lines do not mix.
+        // Concurrent lines must not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)

@@ -1,4 +1,4 @@
-//! Planned faults of the in-memory broker that are not used up yet.
+//! Unused planned faults of the in-memory broker.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(super) struct Faults {
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes in flight without a waiting caller, with their connection.
+    /// Publishes in flight without a caller.
     pub(super) on_the_way: Vec<(u64, Message)>,
 }
 

@@ -30,7 +30,6 @@ pub fn free_port() -> u16 {
 }
 
 struct Ports {
-    /// Held open to reserve the blocks.
     blocks: Vec<TcpListener>,
     left: Range<u16>,
 }
@@ -63,8 +62,7 @@ fn free_block() -> Option<(u16, TcpListener)> {
         .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
 }
 
-/// Uses connect, not bind: a concurrently spawned process would inherit the listener and briefly
-/// keep the port.
+/// A concurrently spawned process would inherit a bound listener and briefly keep the port.
 fn is_listened_on(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let refused = TcpStream::connect_timeout(&address, ANSWER_MAX)
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_free_although_other_threads_start_processes() {
+    fn ports_stay_free_while_threads_spawn_processes() {
         thread::scope(|scope| {
             let starts = scope.spawn(|| {
                 for _ in 0..100 {

@@ -1,5 +1,4 @@
-//! Checks on messages in tests. To collect messages, see
-//! [`MemoryStore::rows`](super::MemoryStore::rows) and
+//! Decodes events of messages in tests. See [`MemoryStore::rows`](super::MemoryStore::rows) and
 //! [`MemoryBroker::messages`](super::MemoryBroker::messages).
 
 use outbox_core::event::{DomainEvent, EventDescriptor};
@@ -53,12 +52,12 @@ pub enum DecodeEventError {
     /// The message has another event type.
     #[error("message is of type `{found}`, not one of {wanted:?}")]
     Type {
-        /// The event types of the Rust type.
+        /// The expected event types.
         wanted: Vec<String>,
         /// The message's event type.
         found: String,
     },
-    /// The Rust type describes only other versions of this event type.
+    /// The Rust type describes only other versions.
     #[error("message of type `{event_type}` has version {found}, which the Rust type does not describe")]
     Version {
         /// The event type.

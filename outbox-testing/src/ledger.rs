@@ -1,7 +1,5 @@
-//! Compares the committed messages with the stream, after the system is idle: no loss, no ghost,
-//! order.
-//!
-//! Invariant: a ledger reads stored data only, never counters of the code under test.
+//! Compares the committed messages with the stream, after the system is idle. Reads stored data
+//! only.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -172,7 +170,7 @@ impl Ledger {
         violations
     }
 
-    /// Panics if there are violations.
+    /// Panics with all violations.
     ///
     /// # Panics
     ///
@@ -192,7 +190,7 @@ impl Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A committed message is not on the stream, and its status does not explain it.
+    /// A committed message is not on the stream, without an explaining status.
     #[error("lost: event {id} is {} and not on the stream", status.as_str())]
     Lost {
         /// The event.
@@ -207,7 +205,7 @@ pub enum Violation {
         id: EventId,
     },
     /// A message is on the stream before an earlier message of its aggregate. Exclude retried dead
-    /// letters without halt, which are late by decision.
+    /// letters without halt.
     #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
     Inverted {
         /// The aggregate.
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_found_unless_the_outbox_shows_them() {
+    fn losses_are_found_unless_the_outbox_explains_them() {
         let mut messages = committed(3);
         messages[1].status = MessageStatus::Dead;
         messages[1].halts = true;

@@ -1,13 +1,12 @@
 //! The test kit of the outbox: in-memory implementations, faults, checks, and conformance suites.
 //!
-//! - Services are tested with [`MemoryStore`] and [`MemoryBroker`], including broker faults
-//!   (`fail_next`, `lose_acks`, `ghost`, …), and checked with [`inspect`] and [`Ledger`]. The crate
-//!   `outbox` re-exports this crate as `testing`.
-//! - Adapters run the [`conformance`] suites. The tests of this crate run each suite on planted
-//!   mistakes. [`wrong`] has the planted mistakes of logs, because the simulation uses them too.
+//! - Services use [`MemoryStore`] and [`MemoryBroker`] with faults (`fail_next`, `lose_acks`,
+//!   `ghost`, …), and [`inspect`] and [`Ledger`] for checks. The crate `outbox` re-exports this
+//!   crate as `testing`.
+//! - Adapters run the [`conformance`] suites. [`wrong`] has the planted mistakes of logs.
 //!
-//! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not for
-//! production: all data is in memory.
+//! All time is Tokio's clock: a test with `start_paused = true` controls it. Not for production:
+//! all data is in memory.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,6 +1,4 @@
-//! An in-memory deduplication store, the shortest correct implementation.
-//!
-//! Invariant: each operation holds the lock for its whole duration.
+//! An in-memory deduplication store. Each operation holds the lock for its whole duration.
 
 use std::collections::HashMap;
 use std::future::ready;

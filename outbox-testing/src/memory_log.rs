@@ -134,7 +134,7 @@ pub struct MemoryLogReader {
     position: Position,
     adopted_to: Position,
     is_told: bool,
-    /// The rest of the current transaction, reversed, and its end.
+    /// The rest of the current transaction, reversed.
     rest: (Vec<LoggedMessage>, Option<Position>),
     news: Arc<Notify>,
 }
@@ -171,7 +171,7 @@ impl LogReader for MemoryLogReader {
             let news = self.news.clone();
             let notified = news.notified();
             tokio::pin!(notified);
-            // Registered before the check, so that no write is missed.
+            // A write must not be missed.
             notified.as_mut().enable();
             self.check()?;
             if let Some(event) = self.event() {

@@ -1,7 +1,6 @@
-//! Conformance suite of [`DedupStore`]. A function panics if its rule is violated.
+//! Conformance suite of [`DedupStore`]. Expiry of completed keys is not tested.
 //!
-//! Invariant: keys are fresh, so all functions may run on one store. Expiry of completed keys is
-//! not tested.
+//! Invariant: keys are fresh, so all functions may run on one store.
 
 use std::time::Duration;
 
@@ -97,7 +96,7 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
 }
 
 /// A completed key stays done after the lease of its claim.
-pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
+pub async fn a_completed_key_stays_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
@@ -119,7 +118,7 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A released claim is free immediately, and its token is invalid.
+/// A released token is invalid.
 pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -131,8 +130,8 @@ pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     assert!(complete(there, &key, second).await, "we hold the claim");
 }
 
-/// Releasing a completed key has no effect.
-pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
+/// The release has no effect.
+pub async fn releasing_a_completed_key_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, LONG).await;
@@ -141,7 +140,7 @@ pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixtur
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// The claim of a crashed process is free after its lease.
+/// The lease of a crashed process expires.
 pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let (held, abandoned) = (fresh_key(), fresh_key());
@@ -180,8 +179,8 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     assert!(complete(there, &key, held).await, "we hold the claim");
 }
 
-/// An expired claim can be completed if no other claimant took it.
-pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture>(fixture: &F) {
+/// The late completion succeeds if no other claimant took the claim.
+pub async fn an_expired_claim_without_a_successor_is_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
@@ -191,8 +190,8 @@ pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture
 }
 
 /// Generates the tests of a deduplication store from test attributes and an `Option` of a
-/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). The expression may
-/// await; `None` skips the test.
+/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture), which may await.
+/// `None` skips the test.
 #[macro_export]
 macro_rules! dedup_store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
@@ -200,14 +199,14 @@ macro_rules! dedup_store_conformance {
             a_healthy_store_passes_its_preflight,
             a_claim_is_exclusive,
             concurrent_claims_have_one_winner,
-            what_is_done_stays_done,
+            a_completed_key_stays_completed,
             completing_again_changes_nothing,
             a_released_claim_is_free,
-            releasing_what_is_done_changes_nothing,
+            releasing_a_completed_key_changes_nothing,
             a_crash_frees_the_claim_after_its_lease,
             a_lost_claim_cannot_be_completed,
             a_lost_claim_cannot_be_released,
-            an_expired_claim_that_nobody_took_is_completed,
+            an_expired_claim_without_a_successor_is_completed,
         ]);
     };
 }

@@ -28,7 +28,7 @@ pub mod store;
 pub mod stream_log;
 pub mod subscriber;
 
-/// The store of a fixture. A failed call panics.
+/// A failed call panics.
 struct Store<'f, S>(&'f S);
 
 fn store<F: store::StoreFixture>(fixture: &F) -> Store<'_, F::Store> {
@@ -44,7 +44,6 @@ macro_rules! answered {
     };
 }
 
-/// The result of a call that must succeed.
 type StoreResult<T> = T;
 
 impl<S: OutboxAudit> Store<'_, S> {
@@ -54,12 +53,11 @@ impl<S: OutboxAudit> Store<'_, S> {
         forget_as pause_as unpause_as write_down finish operations operation messages_of);
 }
 
-/// Generates one test per rule. Not public API: only the macros of the suites call it.
+/// Not public API.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __promises {
-    // `$test` stays one token tree, because it repeats for each function, not in lockstep with
-    // them.
+    // `$test` stays one token tree: a separate repetition.
     ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
         $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
     };

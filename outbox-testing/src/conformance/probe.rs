@@ -1,6 +1,4 @@
-//! The events and messages of the suites.
-//!
-//! Written without the derive macro, to stay out of the event catalogue of the tested program.
+//! The events and messages of the suites, outside the event catalogue of the tested program.
 
 use bytes::Bytes;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
@@ -8,7 +6,7 @@ use outbox_core::headers::Headers;
 use outbox_core::message::{Aggregate, Message, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// Aggregate type of all probes.
+/// The aggregate type.
 pub const AGGREGATE: &str = "probe";
 
 /// The event of the suites: `probe.noted`, `probe.observed` or `probe.sampled` (unsequenced).

@@ -1,6 +1,6 @@
-//! Conformance suite of [`Publisher`]. A function panics if its rule is violated.
+//! Conformance suite of [`Publisher`]. The order of concurrent calls is not tested.
 //!
-//! Invariant: the fixture's stream is empty. The order of concurrent calls is not tested.
+//! Invariant: the fixture's stream is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -14,7 +14,7 @@ use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use super::probe::{NOTED, OBSERVED, message, odd_aggregate_ids};
 use crate::LogEntry;
 
-/// Sets up one broker for the suite: one empty stream without other users.
+/// One empty stream without other users.
 pub trait PublisherFixture: Send + Sync + 'static {
     /// The publisher type under test.
     type Publisher: Publisher;
@@ -47,7 +47,6 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
     }
 }
 
-/// Panics if an entry cannot be decoded.
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     let read = |entry: LogEntry| (entry.stream_sequence, entry.message.expect("it can be read"));
     fixture.stored().await.into_iter().map(read).collect()
@@ -102,7 +101,7 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // A retryable error is allowed, a permanent one is not.
+    // Permanent errors are not allowed.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         let is_passing = matches!(error.class(), FailureClass::Unknown | FailureClass::Transient);
         assert!(is_passing, "{error}");
@@ -211,17 +210,15 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// During an outage the outcome is unknown. Afterwards the message is stored once.
-pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
+/// The outcome is unknown. Later the message is stored once.
+pub async fn an_outage_dead_letters_no_message<F: PublisherFixture>(fixture: &F) {
     publish(fixture, &message(NOTED, "a", 1)).await;
     let message = message(NOTED, "a", 2);
     fixture.set_available(false).await;
     for _ in 0..2 {
-        // The broker may have stored it.
         assert_eq!(refusal(fixture, &message).await.class(), FailureClass::Unknown);
     }
     fixture.set_available(true).await;
-    // Reconnecting may take several attempts.
     for attempt in 1.. {
         match fixture.publisher().publish(&message).await {
             Ok(_) => break,
@@ -239,8 +236,8 @@ pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture:
     checked.expect("the broker of the fixture is healthy");
 }
 
-/// After `abandon`, publishing continues, and stored messages stay.
-pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &F) {
+/// Stored messages stay.
+pub async fn publishing_continues_after_abandon<F: PublisherFixture>(fixture: &F) {
     let expected: Vec<Message> = (1..=3).map(|sequence| message(NOTED, "a", sequence)).collect();
     for message in &expected {
         publish(fixture, message).await;
@@ -251,8 +248,8 @@ pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &
 }
 
 /// Generates the tests of a publisher from test attributes and an `Option` of a fresh
-/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). The expression may await;
-/// `None` skips the test.
+/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture), which may await. `None`
+/// skips the test.
 #[macro_export]
 macro_rules! publisher_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
@@ -267,9 +264,9 @@ macro_rules! publisher_conformance {
             odd_aggregate_ids_survive,
             a_fixed_subject_is_used,
             an_oversize_payload_is_permanent,
-            an_outage_condemns_no_message,
+            an_outage_dead_letters_no_message,
             a_healthy_broker_passes_its_preflight,
-            publishing_goes_on_after_abandoning,
+            publishing_continues_after_abandon,
         ]);
     };
 }

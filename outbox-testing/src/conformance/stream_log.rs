@@ -1,5 +1,4 @@
-//! Conformance suite of [`StreamLog`], [`StreamSearch`] and [`StreamReader`]. A function panics if
-//! its rule is violated.
+//! Conformance suite of [`StreamLog`], [`StreamSearch`] and [`StreamReader`].
 //!
 //! Invariant: the fixture's stream is empty.
 
@@ -13,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::probe::{NOTED, message};
 
-/// Sets up one broker for the suite: one empty stream without other users.
+/// One empty stream without other users.
 pub trait StreamLogFixture: Send + Sync + 'static {
     /// The stream log type under test.
     type Log: StreamReader;
@@ -61,16 +60,15 @@ fn copy_of(message: &Message) -> Message {
 }
 
 /// Every message is listed by its own id.
-pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
+pub async fn published_messages_are_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
-    // Exceeds one batch of a server.
     let published = publish_many(fixture, 600).await;
     assert_eq!(ids(fixture, from).await, published);
 }
 
 /// Messages before the start time are skipped.
-pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture: &F) {
+pub async fn a_start_time_skips_older_messages<F: StreamLogFixture>(fixture: &F) {
     let start = fixture.now().await - APART;
     let older = publish_many(fixture, 5).await;
     tokio::time::sleep(APART).await;
@@ -92,13 +90,12 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// A message is located by its own id. A copy is a different message.
+/// A copy is a different message.
 pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
     fixture.publish_foreign().await;
     let mut messages = [("a", 1), ("a", 2), ("b", 1)]
         .map(|(id, n)| message(NOTED, id, n))
         .to_vec();
-    // A search starts at the creation time.
     let now = fixture.now().await;
     messages.iter_mut().for_each(|message| message.created_at = now);
     let absent = copy_of(&messages[0]);
@@ -144,8 +141,8 @@ fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
     }
 }
 
-/// Messages are read as published, in stream order. Foreign entries are counted.
-pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(fixture: &F) {
+/// Foreign entries are counted.
+pub async fn messages_are_read_in_stream_order<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
     fixture.publish_foreign().await;
@@ -176,8 +173,8 @@ pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(f
     assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
 }
 
-/// `read` starts at a time and ends when the callback returns `false`.
-pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fixture: &F) {
+/// Ends when the callback returns `false`.
+pub async fn reading_starts_at_a_time_and_ends_at_the_callers_request<F: StreamLogFixture>(fixture: &F) {
     publish_many(fixture, 3).await;
     tokio::time::sleep(APART).await;
     let between = fixture.now().await;
@@ -199,18 +196,18 @@ pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fi
 }
 
 /// Generates the tests of a stream log from test attributes and an `Option` of a fresh
-/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). The expression may
-/// await; `None` skips the test.
+/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture), which may await. `None`
+/// skips the test.
 #[macro_export]
 macro_rules! stream_log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
         $crate::__promises!(stream_log, [$(#[$($test)*])+], $fixture, [
-            what_was_published_is_listed,
-            a_start_time_leaves_older_messages_out,
+            published_messages_are_listed,
+            a_start_time_skips_older_messages,
             foreign_messages_are_not_listed,
             a_message_on_the_stream_is_located,
-            messages_are_read_in_the_order_of_the_stream,
-            reading_begins_at_a_time_and_ends_when_told,
+            messages_are_read_in_stream_order,
+            reading_starts_at_a_time_and_ends_at_the_callers_request,
         ]);
     };
 }

@@ -14,14 +14,13 @@ use super::unacked::Unacked;
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
-    /// Event types and selections such as `order.*`, of all subscriptions.
+    /// Of all subscriptions; with selections such as `order.*`.
     pub(super) event_types: HashSet<String>,
     /// Prefixes such as `order.`.
     pub(super) aggregates: HashSet<String>,
     pub(super) in_flight_max: usize,
     pub(super) ack_wait: Duration,
     pub(super) start: u64,
-    /// The end of the examined log.
     pub(super) cursor: u64,
     pub(super) unacked: Unacked,
     /// Delivered even if acknowledged: stream sequence and delivery count.

@@ -193,7 +193,7 @@ impl MemoryBroker {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that no change is missed.
+            // A change must not be missed.
             changed.as_mut().enable();
             if self.is_idle(consumer) {
                 return;
@@ -222,7 +222,6 @@ impl MemoryBroker {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays consistent after a panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

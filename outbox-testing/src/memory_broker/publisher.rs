@@ -60,7 +60,7 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // A future dropped before this point stores nothing.
+        // A future dropped earlier stores nothing.
         let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {

@@ -1,8 +1,7 @@
 //! The state of the in-memory broker.
 //!
 //! Invariants: stream sequences are never reused. `unacked` holds exactly a consumer's delivered,
-//! unacknowledged entries that are on the log. Entries up to `cursor` were delivered or are
-//! unwanted.
+//! unacknowledged entries. Entries up to `cursor` were delivered or are unwanted.
 
 mod reading;
 
@@ -49,7 +48,6 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(super) enum Next {
     Delivery(Incoming),
-    /// Nothing before this time unless the state changes.
     Wait(Option<Instant>),
 }
 
@@ -289,7 +287,6 @@ impl State {
         self.consumers.get(name)
     }
 
-    /// True for an entry without a type.
     pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
         let entry = self.log.get(&stream_sequence);
         let event_type = entry.and_then(|entry| entry.event_type.as_ref());
@@ -299,7 +296,7 @@ impl State {
         }
     }
 
-    /// Searches from the consumer's start. True for an entry without an aggregate.
+    /// True for an entry without an aggregate.
     pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
         let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {

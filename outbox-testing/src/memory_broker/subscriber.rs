@@ -1,7 +1,5 @@
-//! The subscriber of the in-memory broker.
-//!
-//! While the broker is down, calls return [`SubscriberError::Interrupted`] after a delay, so that a
-//! retry loop does not stop a paused clock.
+//! The subscriber of the in-memory broker. Calls to a broker that is down return after a delay, so
+//! that a retry loop does not stop a paused clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,7 +41,6 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
-        // The consumer may now want other types or more messages.
         self.broker.notify();
         let prefetches = self.broker.lock().prefetches;
         Ok(MemorySubscription {
@@ -196,7 +193,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that no message is missed.
+            // A message must not be missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();

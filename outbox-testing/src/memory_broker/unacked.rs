@@ -1,7 +1,4 @@
-//! Delivered, unacknowledged messages of a consumer.
-//!
-//! Invariant: each message is either in `due` or in `timers`, so the next delivery is found without
-//! a scan.
+//! Delivered, unacknowledged messages of a consumer. Each is either in `due` or in `timers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +27,6 @@ impl Unacked {
         self.timers.insert((next, stream_sequence));
     }
 
-    /// No effect if the message is acknowledged.
     pub(super) fn delivered_again(&mut self, stream_sequence: u64, count: u64, next: Instant) {
         if self.messages.contains_key(&stream_sequence) {
             self.delivered(stream_sequence, count, next);

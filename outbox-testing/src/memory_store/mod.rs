@@ -31,7 +31,8 @@ pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 /// ```
 /// # use outbox_core::DomainEvent;
 /// # use outbox_testing::MemoryStore;
-/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// let store = MemoryStore::new();
 /// let mut transaction = store.begin();
@@ -110,7 +111,6 @@ impl MemoryStore {
             Some((state.log.readings, state.log.stored, state.log.adopted_to))
         });
         if opened.is_err() {
-            // The reader's connection is gone.
             self.with_log(|log| log.reader = None);
         }
         opened
@@ -195,7 +195,7 @@ impl MemoryStore {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // Registered before the check, so that no settlement is missed.
+            // A settlement must not be missed.
             settled.as_mut().enable();
             {
                 let state = self.lock();
@@ -291,7 +291,7 @@ impl MemoryStore {
         self.lock().delete(row_id);
     }
 
-    /// Removes ended pauses and keeps their messages held. Not public API.
+    /// Drops ended pauses without releasing their messages. Not public API.
     #[doc(hidden)]
     pub fn drop_ended_pauses(&self) {
         self.lock().drop_ended_pauses();
@@ -304,7 +304,6 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays consistent after a panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

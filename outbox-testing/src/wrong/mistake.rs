@@ -7,9 +7,9 @@ pub enum LogMistake {
     AlwaysComplains,
     /// Delivers each message twice.
     RepeatsMessages,
-    /// Delivers messages with an attempt already used.
+    /// Delivers messages with a used attempt.
     MakesUpRows,
-    /// Ends a transaction after each message, so that the position can pass undecided messages.
+    /// Ends a transaction after each message.
     SplitsTransactions,
     /// Delivers rolled-back messages.
     GivesRolledBack,
@@ -29,7 +29,7 @@ pub enum LogMistake {
     KeepsReading,
     /// Stores no position.
     ForgetsPosition,
-    /// Stores the read position, even if messages are undecided.
+    /// Stores a position after undecided messages.
     ConfirmsWhatWasRead,
     /// Each reading starts at the end of the log.
     StartsAtTheEnd,

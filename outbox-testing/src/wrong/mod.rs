@@ -1,6 +1,4 @@
-//! Message logs with one mistake each, for the test of the log suite and for the simulation.
-//!
-//! The planted mistakes of the other seams are in the tests of this crate.
+//! Message logs with one mistake each, also for the simulation.
 
 mod mistake;
 mod reader;

@@ -163,7 +163,6 @@ impl LogReader for WrongLogReader {
 impl Drop for WrongLogReader {
     fn drop(&mut self) {
         if self.log.has(M::KeepsReading) || !self.is_whole {
-            // Leaves the log marked as read forever.
             mem::forget(self.inner.take());
         }
     }

@@ -1,12 +1,11 @@
-//! Skipped tests are reported. The environment of a running process cannot be changed safely, so these tests run this
-//! binary again.
+//! Skipped tests are reported. The tests set the environment of a second run of this binary.
 
 use std::env;
 use std::process::{Command, Output};
 
 use outbox_testing::backend_url;
 
-/// An environment variable that marks the second run. Its value is the expected address.
+/// Marks the second run. The value is the expected address.
 const SECOND_RUN: &str = "OUTBOX_TEST_SECOND_RUN";
 const VARIABLE: &str = "OUTBOX_TEST_NOWHERE_URL";
 
@@ -36,7 +35,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn a_server_that_is_given_is_used() {
+fn a_configured_server_is_used() {
     let output = run_again("db://x", &[(VARIABLE, "db://x"), ("CI", "true")]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(!stderr(&output).contains("skipped"), "{}", stderr(&output));

@@ -1,6 +1,4 @@
-//! Fixtures of the in-memory implementations.
-//!
-//! Generic, so that the planted mistakes of [`crate::wrong`] run the same suites.
+//! Fixtures of the in-memory implementations and of the planted mistakes.
 
 use std::time::Duration;
 
@@ -22,7 +20,6 @@ use outbox_testing::{LogEntry, MemoryBroker, MemoryLog, MemoryStore, MemoryTrans
 
 use crate::wrong::WriterMistake;
 
-/// Fixture of the store suite over [`MemoryStore`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryStoreFixture<S = MemoryStore> {
     memory: MemoryStore,
@@ -31,13 +28,11 @@ pub struct MemoryStoreFixture<S = MemoryStore> {
 }
 
 impl MemoryStoreFixture {
-    /// A fixture with an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::wrapping(|memory| memory)
     }
 
-    /// A fixture with an empty store and a faulty writer.
     #[must_use]
     pub fn with_writer(mistake: WriterMistake) -> Self {
         Self {
@@ -54,7 +49,6 @@ impl Default for MemoryStoreFixture {
 }
 
 impl<S> MemoryStoreFixture<S> {
-    /// A fixture with a wrapper of an empty [`MemoryStore`].
     pub fn wrapping(wrap: impl FnOnce(MemoryStore) -> S) -> Self {
         let memory = MemoryStore::new();
         Self {
@@ -127,7 +121,7 @@ impl OpenTransaction for Open {
     }
 }
 
-/// Fixture of the broker suites over a part of [`MemoryBroker`] or a wrapper.
+/// Of a part of [`MemoryBroker`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
@@ -135,7 +129,6 @@ pub struct MemoryBrokerFixture<T> {
 }
 
 impl<T> MemoryBrokerFixture<T> {
-    /// A fixture with a part of a new broker with prefetch.
     pub fn of(part: impl FnOnce(&MemoryBroker) -> T) -> Self {
         let broker = MemoryBroker::new().with_prefetch();
         Self {
@@ -220,7 +213,7 @@ impl<S: Subscriber> SubscriberFixture for MemoryBrokerFixture<S> {
     }
 }
 
-/// Fixture of the deduplication store suite. Both handles are the same store.
+/// Both handles are the same store.
 #[derive(Debug)]
 pub struct MemoryDedupStoreFixture<S>(pub S);
 
@@ -232,7 +225,6 @@ impl<S: DedupStore> DedupStoreFixture for MemoryDedupStoreFixture<S> {
     }
 }
 
-/// Fixture of the log suite over [`MemoryLog`] or a wrapper.
 #[derive(Debug)]
 pub struct MemoryLogFixture<L = MemoryLog> {
     outbox: MemoryStoreFixture,
@@ -241,7 +233,6 @@ pub struct MemoryLogFixture<L = MemoryLog> {
 }
 
 impl<L> MemoryLogFixture<L> {
-    /// A fixture with a log of an empty store.
     pub fn of(log: impl FnOnce(&MemoryStore) -> L) -> Self {
         let outbox = MemoryStoreFixture::new();
         Self {

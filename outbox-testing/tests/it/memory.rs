@@ -41,7 +41,7 @@ fn recorded_events_can_be_read_back() {
 }
 
 #[test]
-fn nothing_of_a_refused_call_is_recorded() {
+fn a_rejected_call_records_nothing() {
     let store = MemoryStore::new();
     let mut transaction = store.begin();
     let mixed = Events::new().with(Probe::noted("a", 1)).with(Probe::noted("", 2));
@@ -59,7 +59,7 @@ fn nothing_of_a_refused_call_is_recorded() {
 }
 
 #[tokio::test]
-async fn faults_of_the_store_say_whether_the_work_was_done() {
+async fn store_faults_state_whether_the_call_had_an_effect() {
     let store = MemoryStore::new();
     let acquire = || store.acquire(OwnerId::fresh(), MINUTE, 1);
     store.fail_next(1);
@@ -83,7 +83,7 @@ async fn faults_of_the_store_say_whether_the_work_was_done() {
 }
 
 #[test]
-fn events_are_decoded_only_from_their_own_type_and_version() {
+fn events_decode_only_from_their_type_and_version() {
     let message = NewMessage::from_event(&Probe::noted("a", 7))
         .unwrap()
         .into_message(Some(1), MemoryStore::new().now());
@@ -114,7 +114,6 @@ fn events_are_decoded_only_from_their_own_type_and_version() {
     ));
 }
 
-/// Fetches all pending messages and settles them with one verdict.
 async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> Vec<Message> {
     let request = FetchRequest {
         leases,
@@ -130,9 +129,8 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
         .collect()
 }
 
-/// An outbox with waiting messages is not drained, so a test that waits for that must not go on.
 #[tokio::test(start_paused = true)]
-async fn an_outbox_in_which_messages_wait_is_not_drained() {
+async fn an_outbox_with_waiting_messages_is_not_drained() {
     let store = MemoryStore::new();
     store.record([Probe::noted("a", 1)]).unwrap();
     let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
@@ -148,10 +146,9 @@ async fn an_outbox_in_which_messages_wait_is_not_drained() {
         .unwrap_err();
 }
 
-/// A message that the broker lost and an operator replayed is on the stream again: the ledger counts events, not
-/// copies.
+/// The ledger counts events, not copies.
 #[tokio::test(start_paused = true)]
-async fn a_replayed_copy_balances_what_the_broker_lost() {
+async fn a_replayed_copy_balances_a_lost_message() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let events = Events::new()
         .with(Probe::noted("a", 1))

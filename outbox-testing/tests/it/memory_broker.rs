@@ -52,7 +52,7 @@ async fn ids_are_forgotten_outside_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
+async fn an_outage_interrupts_subscriptions_and_loses_acks() {
     let broker = MemoryBroker::new();
     broker
         .publisher()
@@ -84,7 +84,7 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_messages_reach_consumers_as_they_are() {
+async fn foreign_messages_reach_consumers_unchanged() {
     let broker = MemoryBroker::new();
     let headers = vec![("X-Foreign".to_owned(), "yes".to_owned())];
     let stream_sequence = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
@@ -109,13 +109,11 @@ async fn a_deleted_consumer_is_gone() {
     let mut old = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.delete_consumer("c");
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
-    // A new consumer of the same name is a different consumer.
     broker.subscriber().subscribe(&spec("c")).await.unwrap();
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
 
-/// A broker that lost confirmed messages has forgotten their ids too, so the same message is stored again, behind the
-/// remaining ones.
+/// The same message is stored again, behind the remaining messages.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_are_gone_with_their_ids() {
     let broker = MemoryBroker::new();
@@ -144,8 +142,7 @@ async fn lost_messages_are_gone_with_their_ids() {
     assert_eq!(left, [3, 5], "what was lost is not delivered");
 }
 
-/// Abandoned publishes do not arrive, whether they are in a client's buffer or on their way. Publishes of other
-/// connections do arrive.
+/// Publishes of other connections do arrive.
 #[tokio::test(start_paused = true)]
 async fn abandoned_publishes_do_not_arrive() {
     let broker = MemoryBroker::new();

@@ -1,7 +1,5 @@
-//! The in-memory store under random use: no message is lost or out of order, and no block is left over.
-//!
-//! A small relay does everything that the contract allows, in random order: it settles waits late, forgets its messages
-//! in flight as in a crash, and fails. A failure's message shows the seed.
+//! The in-memory store under random use. A small relay settles late, drops its messages in flight
+//! as in a crash, and fails. A failure prints the seed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +17,6 @@ use tokio::time::advance;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-/// The messages that may become dead letters.
 #[derive(Clone, Copy, PartialEq)]
 enum DeadLetters {
     Nothing,
@@ -34,7 +31,6 @@ struct Random {
     store: MemoryStore,
     leases: Vec<Lease>,
     in_flight: Vec<FetchedRow>,
-    /// Settlements of messages that have to wait, not sent yet.
     waits: Vec<Settlement>,
     published: HashMap<Aggregate, Vec<u64>>,
     recorded: usize,
@@ -105,7 +101,6 @@ impl Random {
         );
         self.in_flight.extend(due);
         self.waits.extend(waits);
-        // Usually settled at once, as the contract asks; sometimes late.
         if self.rng.u8(..4) != 0 {
             self.settle_waits().await;
         }
@@ -116,7 +111,6 @@ impl Random {
         self.store.settle(&self.leases, &waits).await.unwrap();
     }
 
-    /// Settles a message in flight that is the oldest of its aggregate, or unsequenced.
     async fn settle_one(&mut self) {
         if self.in_flight.is_empty() {
             return;
@@ -198,7 +192,6 @@ impl Random {
         }
     }
 
-    /// Runs until every message is published.
     async fn drain(&mut self) {
         for _ in 0..5_000 {
             self.store.retry(&Selection::all()).await.unwrap();
@@ -230,7 +223,7 @@ async fn run(dead_letters: DeadLetters) {
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
             if dead_letters == DeadLetters::Anything {
-                // A dead letter may come late, by the operator's own decision.
+                // An operator may retry a dead letter late.
                 sequences.sort_unstable();
             }
             let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
@@ -240,16 +233,16 @@ async fn run(dead_letters: DeadLetters) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_overtaken_when_messages_fail() {
+async fn failing_messages_lose_and_overtake_no_message() {
     run(DeadLetters::Nothing).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_overtaken_when_dead_letters_are_retried() {
+async fn retried_dead_letters_lose_and_overtake_no_message() {
     run(DeadLetters::Halting).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_when_dead_letters_are_skipped_and_retried() {
+async fn skipped_and_retried_dead_letters_lose_no_message() {
     run(DeadLetters::Anything).await;
 }

@@ -38,7 +38,7 @@ pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Adoption changes logged messages only. After a crash, the relay cannot distinguish them.
+/// After a crash, the relay cannot distinguish logged messages from others.
 pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
     adopt(fixture, &messages).await;
@@ -59,9 +59,8 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await, before);
 }
 
-/// Messages before the stored position are not adopted: a replaced reader's late adoption would
-/// publish them twice.
-pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture: &F) {
+/// A replaced reader's late adoption would publish these messages twice.
+pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -85,8 +84,8 @@ pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture:
     reader.close().await;
 }
 
-/// An adoption returns all messages that the table holds.
-pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) {
+/// An adoption returns all messages of the table.
+pub async fn an_adoption_returns_the_messages_of_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b", "c"]).await;
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| published()).await;
@@ -95,8 +94,8 @@ pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) 
     assert_eq!(adopt(fixture, &[]).await, []);
 }
 
-/// An adoption returns deleted messages too, because the relay would wait for them forever.
-pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F) {
+/// Otherwise the relay would wait for deleted messages forever.
+pub async fn an_adoption_returns_deleted_messages<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b"]).await;
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
@@ -114,8 +113,8 @@ pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F)
     .await;
 }
 
-/// A commit may be in the log before it is visible in the table. It is not deleted.
-pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixture: &F) {
+/// A commit may be in the log before it is visible in the table.
+pub async fn an_invisible_message_does_not_count_as_deleted<F: LogFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
         .with(Probe::noted("b", 1));
@@ -139,7 +138,7 @@ pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixtur
 }
 
 /// A dropped adoption is atomic and can be repeated.
-pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) {
+pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
     for round in 0..DROPS {
         let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
         let aggregates = aggregates.each_ref().map(String::as_str);
@@ -149,7 +148,6 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
         let all = logged(&read_all(fixture).await);
         let messages = &all[all.len() - aggregates.len()..];
         drop(dropped_after(round, fixture.log().adopt(messages)).await);
-        // The server may still execute it.
         for _ in 0..5 {
             let adopted = messages.len() - look_at(fixture, &[], messages).await.logged.len();
             assert!([0, messages.len()].contains(&adopted), "{adopted} of them");
@@ -160,8 +158,8 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
     }
 }
 
-/// A reading returns the end of adopted messages, so that the relay queries only these.
-pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture>(fixture: &F) {
+/// The relay queries only messages up to this end.
+pub async fn a_new_reading_returns_the_end_of_adopted_messages<F: LogFixture>(fixture: &F) {
     let adopted_to = async || {
         let reader = opened(fixture).await;
         let adopted_to = reader.adopted_to();

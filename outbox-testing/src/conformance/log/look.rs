@@ -3,8 +3,8 @@
 use super::LogFixture;
 use super::support::*;
 
-/// A look returns the blocked, halted and pending aggregates, which the log must not overtake.
-pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture: &F) {
+/// The log must not overtake blocked, halted and pending aggregates.
+pub async fn a_look_returns_aggregates_that_the_table_serves_first<F: LogFixture>(fixture: &F) {
     let odd = "ä \"b\" \\ 'c' {},\u{1}\t\n";
     let names = ["blocked", "halted", "logged", "pending", "published", odd];
     for id in names {
@@ -29,7 +29,7 @@ pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture:
 }
 
 /// Without any exception, the relay need not query per message.
-pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture: &F) {
+pub async fn a_look_reports_whether_there_are_exceptions<F: LogFixture>(fixture: &F) {
     for id in ["a", "b"] {
         commit_one(fixture, id, 1).await;
     }
@@ -41,8 +41,8 @@ pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture:
     assert!(look_at(fixture, &[], &[]).await.any, "an aggregate is blocked");
 }
 
-/// With more than `PENDING_MAX` pending messages, a look reports a flood.
-pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
+/// A flood is more than `PENDING_MAX` pending messages.
+pub async fn a_look_reports_a_flood_of_pending_messages<F: LogFixture>(fixture: &F) {
     let mut left = PENDING_MAX + 1;
     while left > 0 {
         let mut events = Events::new();
@@ -64,16 +64,16 @@ pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
     assert!(look_at(fixture, &asked, &[]).await.is_flooded);
 }
 
-/// A look returns the database's clock, which delays use.
-pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
+/// Delays use this clock.
+pub async fn a_look_returns_the_database_clock<F: LogFixture>(fixture: &F) {
     let before = fixture.outbox().now().await;
     let now = look_at(fixture, &[], &[]).await.now;
     let after = fixture.outbox().now().await;
     assert!(before <= now && now <= after, "{before} {now} {after}");
 }
 
-/// A look returns the messages that are still logged.
-pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) {
+/// Only messages that are still logged.
+pub async fn a_look_returns_the_logged_messages<F: LogFixture>(fixture: &F) {
     for id in ["logged", "pending", "published"] {
         commit_one(fixture, id, 1).await;
     }
@@ -93,8 +93,8 @@ async fn purge_all<F: LogFixture>(fixture: &F) {
     purge(fixture, Duration::ZERO).await;
 }
 
-/// A purge keeps messages after the stored position, because a crash would read them again.
-pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(fixture: &F) {
+/// A crash would read these messages again.
+pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
         commit_one(fixture, "early", n).await;

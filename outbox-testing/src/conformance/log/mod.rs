@@ -1,4 +1,4 @@
-//! Conformance suite of [`MessageLog`]. A function panics if its rule is violated.
+//! Conformance suite of [`MessageLog`].
 //!
 //! Invariant: the fixture's outbox is empty, and its log is set up and has no reader.
 
@@ -50,43 +50,42 @@ pub trait LogFixture: Send + Sync + 'static {
 }
 
 /// Generates the tests of a log from test attributes and an `Option` of a fresh
-/// [`LogFixture`](crate::conformance::log::LogFixture). The expression may await; `None` skips the
-/// test.
+/// [`LogFixture`](crate::conformance::log::LogFixture), which may await. `None` skips the test.
 #[macro_export]
 macro_rules! log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
         $crate::__promises!(log, [$(#[$($test)*])+], $fixture, [
             a_healthy_log_passes_its_preflight,
-            a_reading_gives_every_message_once,
-            a_message_of_the_log_is_the_row_of_the_table,
-            transactions_come_whole_and_in_the_order_of_their_commits,
-            what_is_rolled_back_never_comes_from_the_log,
-            a_reading_tells_where_it_begins,
-            what_is_written_elsewhere_moves_a_reading,
+            a_reading_returns_every_message_once,
+            a_log_message_equals_its_table_row,
+            transactions_come_whole_and_in_commit_order,
+            the_log_never_returns_rolled_back_messages,
+            an_idle_reading_reports_its_position,
+            unrelated_writes_advance_a_reading,
             a_dropped_wait_for_the_log_loses_nothing,
-            what_is_kept_grows_with_what_is_not_decided,
+            undecided_messages_increase_the_retained_log,
             one_reader_at_a_time,
-            a_reader_that_is_gone_lets_another_read,
-            a_reading_goes_on_behind_the_stored_position,
+            closed_reader_lets_another_relay_read,
+            a_reading_starts_after_the_stored_position,
             a_replaced_reader_cannot_confirm,
             an_interrupted_reading_ends,
             a_lost_log_loses_no_message,
             a_dropped_opening_leaves_nothing,
             a_dropped_confirmation_can_be_repeated,
-            a_look_tells_what_the_table_comes_first_for,
-            a_look_tells_whether_there_is_any_exception,
-            a_flood_of_pending_messages_is_told,
-            a_look_tells_the_time_of_the_database,
-            a_look_tells_which_messages_are_logged,
+            a_look_returns_aggregates_that_the_table_serves_first,
+            a_look_reports_whether_there_are_exceptions,
+            a_look_reports_a_flood_of_pending_messages,
+            a_look_returns_the_database_clock,
+            a_look_returns_the_logged_messages,
             adopted_messages_come_from_the_table,
             only_logged_messages_are_adopted,
-            what_the_position_has_passed_is_not_adopted,
-            an_adoption_tells_what_the_table_holds,
-            what_was_deleted_is_told_by_an_adoption,
-            what_cannot_be_seen_yet_is_not_taken_for_gone,
-            a_dropped_adoption_is_whole_or_nothing,
-            a_new_reading_knows_up_to_where_messages_were_adopted,
-            only_what_the_stored_position_has_passed_is_purged,
+            messages_before_the_position_are_not_adopted,
+            an_adoption_returns_the_messages_of_the_table,
+            an_adoption_returns_deleted_messages,
+            an_invisible_message_does_not_count_as_deleted,
+            a_dropped_adoption_is_atomic,
+            a_new_reading_returns_the_end_of_adopted_messages,
+            purge_keeps_messages_after_the_stored_position,
             logged_messages_are_kept_for_their_retention,
         ]);
     };

@@ -15,8 +15,8 @@ pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     assert_eq!(keys(&found), singles(&[("a", 1)]), "the reader is not disturbed");
 }
 
-/// After a reader is closed or dropped, another can read.
-pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F) {
+/// A reader is closed explicitly or by a drop.
+pub async fn closed_reader_lets_another_relay_read<F: LogFixture>(fixture: &F) {
     opened(fixture).await.close().await;
     drop(opened(fixture).await);
     let mut reader = opened(fixture).await;
@@ -24,8 +24,8 @@ pub async fn a_reader_that_is_gone_lets_another_read<F: LogFixture>(fixture: &F)
     assert_eq!(keys(&read(fixture, &mut reader).await), singles(&[("a", 1)]));
 }
 
-/// A reading starts after the stored position. Unconfirmed messages come again, with the same ids.
-pub async fn a_reading_goes_on_behind_the_stored_position<F: LogFixture>(fixture: &F) {
+/// Unconfirmed messages come again, with the same ids.
+pub async fn a_reading_starts_after_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
         commit_one(fixture, "a", n).await;
@@ -58,10 +58,7 @@ pub async fn an_interrupted_reading_ends<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     read(fixture, &mut reader).await;
     fixture.interrupt().await;
-    let read_to_the_end = async {
-        // Events already received may still come.
-        while reader.next().await.is_ok() {}
-    };
+    let read_to_the_end = async { while reader.next().await.is_ok() {} };
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), read_to_the_end).await;
     assert!(ended.is_ok(), "nobody says that the reading has ended");
 }

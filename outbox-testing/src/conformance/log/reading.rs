@@ -5,14 +5,14 @@ use super::support::*;
 use crate::conformance::store::OpenTransaction;
 use crate::not_applicable;
 
-/// A healthy log passes its preflight. Warnings are allowed.
+/// Warnings are allowed.
 pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
     let passed = fixture.log().preflight().await;
     assert!(passed.is_ok(), "{passed:?}");
 }
 
 /// Each committed message comes once and is logged.
-pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
+pub async fn a_reading_returns_every_message_once<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     commit_one(fixture, "b", 2).await;
     let mut reader = opened(fixture).await;
@@ -27,7 +27,7 @@ pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
 }
 
 /// A message of the log equals its row.
-pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture: &F) {
+pub async fn a_log_message_equals_its_table_row<F: LogFixture>(fixture: &F) {
     // Databases store whole microseconds.
     let later = (fixture.outbox().now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
     let later = later.expect("a number of nanoseconds");
@@ -63,7 +63,7 @@ pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture
 }
 
 /// Transactions come whole, in commit order.
-pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
+pub async fn transactions_come_whole_and_in_commit_order<F: LogFixture>(fixture: &F) {
     if !fixture.outbox().overlapping_transactions() {
         return not_applicable("one transaction at a time");
     }
@@ -103,7 +103,7 @@ pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFix
 }
 
 /// Rolled-back messages never come.
-pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture: &F) {
+pub async fn the_log_never_returns_rolled_back_messages<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
         let events = Events::new().with(Probe::noted("rolled-back", n));
@@ -122,8 +122,8 @@ pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture
     }
 }
 
-/// An idle reading reports its position. Commits without messages may precede it.
-pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
+/// Commits without messages may precede the position.
+pub async fn an_idle_reading_reports_its_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     loop {
         match next(&mut reader).await {
@@ -134,8 +134,8 @@ pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Unrelated writes advance the position, so that an idle outbox retains no WAL.
-pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &F) {
+/// An idle outbox must retain no WAL.
+pub async fn unrelated_writes_advance_a_reading<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     let mut reader = opened(fixture).await;
     let transactions = read(fixture, &mut reader).await;
@@ -178,8 +178,8 @@ pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F
     assert_eq!(found, expected);
 }
 
-/// Undecided messages increase the retained bytes.
-pub async fn what_is_kept_grows_with_what_is_not_decided<F: LogFixture>(fixture: &F) {
+/// The retained bytes increase.
+pub async fn undecided_messages_increase_the_retained_log<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let before = reader.retained().await.expect("retained answers").bytes;
     eventually("growth of what is kept", async || {

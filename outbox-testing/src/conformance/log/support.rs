@@ -29,7 +29,7 @@ pub(super) struct Transaction {
     pub(super) end: Position,
 }
 
-/// A server may take a while to detect that a reader is gone.
+/// Retries: a server may be slow to detect a closed reader.
 pub(super) async fn opened<F: LogFixture>(fixture: &F) -> ReaderOf<F> {
     let mut reader = None;
     eventually("the opening of the log", async || {
@@ -47,7 +47,7 @@ pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
         .expect("the reading goes on")
 }
 
-/// Reads all committed transactions that have messages. Checks that positions do not fall.
+/// Reads all committed transactions with messages. Positions must not fall.
 pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -> Vec<Transaction> {
     let written = fixture.log().written().await.expect("written answers");
     let (mut transactions, mut messages, mut last) = (Vec::<Transaction>::new(), Vec::new(), Position(0));
@@ -73,7 +73,6 @@ pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -
     }
 }
 
-/// Opens, reads and closes the log.
 pub(super) async fn read_all<F: LogFixture>(fixture: &F) -> Vec<Transaction> {
     let mut reader = opened(fixture).await;
     let transactions = read(fixture, &mut reader).await;
@@ -148,7 +147,6 @@ pub(super) async fn row_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<
     state_of(fixture.outbox(), id).await
 }
 
-/// Settles all pending messages as a polling relay does.
 pub(super) async fn settle_pending<F: LogFixture>(
     fixture: &F,
     verdict: impl Fn(&FetchedRow) -> Verdict,
@@ -167,7 +165,7 @@ pub(super) async fn settle_pending<F: LogFixture>(
     rows
 }
 
-/// Purges page by page. Returns the number deleted.
+/// Returns the number of deleted messages.
 pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u64 {
     let mut request = PurgeRequest {
         older_than: Some(older_than),
@@ -188,7 +186,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
     panic!("the purge does not end");
 }
 
-/// Drops the future after a few polls or milliseconds. Returns its output if it completes first.
+/// `None` if dropped.
 pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if round < 4 {

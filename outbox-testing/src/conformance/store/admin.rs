@@ -207,7 +207,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
 }
 
 /// Blocked aggregates are listed halted first, then by end. Each is found by its name.
-pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
+pub async fn blocked_aggregates_are_listed_halted_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;

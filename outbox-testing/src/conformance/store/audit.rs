@@ -25,8 +25,8 @@ async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operatio
     panic!("the operation does not come to an end: {operation:?}");
 }
 
-/// An operation is recorded if and only if it changed something.
-pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(fixture: &F) {
+/// An operation without changes is not recorded.
+pub async fn an_operation_is_recorded_with_its_changes<F: StoreFixture>(fixture: &F) {
     let (_, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     let retry = operation(OperationKind::Retry, Selection::id(id_of(&row)));
     assert_eq!(store(fixture).operation(retry.id).await, None);
@@ -48,8 +48,8 @@ pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(
     assert_eq!(store(fixture).operation(again.id).await, None);
 }
 
-/// An interrupted operation continues at its position, even from its initial state.
-pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) {
+/// This includes the initial state.
+pub async fn an_operation_continues_at_its_position<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     settled(fixture, &leases, &rows, published()).await;
     let replay = operation(OperationKind::Replay, Selection::all());
@@ -66,8 +66,8 @@ pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) 
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1");
 }
 
-/// An operation never takes its own copies or retried messages.
-pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixture: &F) {
+/// Its own copies and retried messages are never selected again.
+pub async fn an_operation_skips_its_own_messages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &rows, published()).await;
     let replay = operation(OperationKind::Replay, Selection::all());
@@ -89,7 +89,7 @@ pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixtur
     assert_eq!(status_of(fixture, &retried[0]).await, MessageStatus::Dead);
 }
 
-/// Two callers of an operation change each message once.
+/// Each message changes once.
 pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -113,7 +113,7 @@ pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F
 }
 
 /// An operation stops at its limit.
-pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: &F) {
+pub async fn a_bounded_operation_takes_the_first_messages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows, dead(false)).await;
     let mut retry = operation(OperationKind::Retry, Selection::dead_letters());
@@ -126,8 +126,8 @@ pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: 
     assert_eq!(advance(fixture, &retry, ALL).await, done);
 }
 
-/// Resume and forget are recorded if they change something.
-pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: &F) {
+/// An operation without changes is not recorded.
+pub async fn resume_and_forget_are_recorded<F: StoreFixture>(fixture: &F) {
     block_each(fixture, &["a", "b"], LONG).await;
     let new = |kind, of: &Aggregate| {
         let scope = OperationScope::aggregates(std::slice::from_ref(of));
@@ -165,8 +165,8 @@ pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: 
     );
 }
 
-/// An operation with effects elsewhere runs until it is finished.
-pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F) {
+/// The operation runs until it is finished.
+pub async fn an_operation_with_external_effects_is_recorded<F: StoreFixture>(fixture: &F) {
     let reconcile = operation(OperationKind::Reconcile, Selection::all());
     for _ in 0..2 {
         store(fixture).write_down(&reconcile).await;
@@ -184,7 +184,7 @@ pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F
 }
 
 /// Operations are listed newest first, with filters.
-pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
+pub async fn operations_are_listed_newest_first<F: StoreFixture>(fixture: &F) {
     let mut ids = Vec::new();
     for (actor, kind) in [
         ("ann", OperationKind::Reconcile),

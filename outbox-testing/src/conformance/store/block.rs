@@ -3,8 +3,8 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// Messages of a blocked aggregate wait, and later fetches skip them. Other aggregates continue.
-pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
+/// Later fetches skip these messages. Other aggregates continue.
+pub async fn messages_of_a_blocked_aggregate_wait_alone<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
     let fetched = store(fixture).fetch(pending(&leases)).await;
@@ -20,8 +20,8 @@ pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixtur
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
-/// A fetch examines at most `limit` rows, waiting ones included.
-pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &F) {
+/// Waiting rows included.
+pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
     let request = FetchRequest {
@@ -38,8 +38,8 @@ pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "b1");
 }
 
-/// After a block, its messages come in order and unchanged.
-pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
+/// The messages are unchanged.
+pub async fn an_ended_block_returns_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
     let rows = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&rows), "a1 a2 a3");
@@ -59,7 +59,7 @@ pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &
     assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
 }
 
-/// `limit`, `per_aggregate` and `bytes` bound a fetch.
+/// The bounds are `limit`, `per_aggregate` and `bytes`.
 pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
     let all = store(fixture).fetch_waiting(waiting(&leases)).await;
@@ -87,7 +87,7 @@ pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixtu
 }
 
 /// Excluded aggregates are skipped.
-pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
+pub async fn excluded_aggregates_are_skipped<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
     let without = |excluding| WaitingRequest {
         excluding,
@@ -95,7 +95,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(keys(&store(fixture).fetch_waiting(without(&few)).await.due), "c1");
-    // As many as a relay may have in flight after an outage.
+    // As many as in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -104,7 +104,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Waiting messages come in sequence, after pending ones with a lower sequence.
+/// Pending messages with a lower sequence come first.
 pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     fixture.set_back_row_ids().await;
@@ -122,7 +122,7 @@ pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
 }
 
 /// Waiting rows in flight are skipped.
-pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
+pub async fn waiting_rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "b")[0].key()];
@@ -135,7 +135,7 @@ pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
 }
 
 /// Partitions without a lease are skipped.
-pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixture: &F) {
+pub async fn only_leased_partitions_return_waiting_messages<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
     let (some, rest) = leases.split_at(leases.len() / 2);
     let mut found = 0;
@@ -154,7 +154,7 @@ pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixtu
     );
 }
 
-/// The block that ended first comes first, so that no message starves.
+/// So that no message starves.
 pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     for id in ["b", "c", "a"] {
@@ -179,8 +179,7 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     assert!(!rows[0].waited);
 }
 
-/// A message set aside after the end of its block is not lost. Later messages do not overtake
-/// waiting ones.
+/// A message set aside after the end of its block is not lost, and not overtaken.
 pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -215,7 +214,7 @@ pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixt
 }
 
 /// Unsequenced messages are not blocked and halt no aggregate.
-pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixture>(fixture: &F) {
+pub async fn unsequenced_messages_neither_block_nor_halt<F: StoreFixture>(fixture: &F) {
     let probes = [Probe::noted("a", 1), Probe::sampled("a", 2), Probe::noted("a", 3)];
     commit_all(fixture, probes).await;
     let (leases, rows) = take_all(fixture).await;
@@ -231,7 +230,7 @@ pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixtur
 }
 
 /// An unsequenced failure waits alone.
-pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F) {
+pub async fn an_unsequenced_failure_waits_alone<F: StoreFixture>(fixture: &F) {
     let probes = [
         Probe::sampled("a", 1),
         Probe::noted("a", 2),
@@ -254,8 +253,8 @@ pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
-/// Every failure counts; an attempt only if the message caused it. The last error is kept.
-pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &F) {
+/// An attempt counts only if the message caused the failure. The last error is kept.
+pub async fn failures_and_attempts_are_counted_separately<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let nothing_failed = Verdict::Blocked {
         delay: Duration::ZERO,
@@ -275,7 +274,6 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     let shown = shown(fixture, &rows[0]).await;
     assert_eq!((shown.failures, shown.attempts), (3, 1));
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
-    // `Dead` uses an attempt too.
     settled(fixture, &leases, &rows, dead(true)).await;
     let state = state_of(fixture, id_of(&rows[0])).await;
     assert_eq!(state.expect("dead letters are kept").attempts, 2);

@@ -3,7 +3,7 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// A dead letter without `halt` does not disturb the rest of its block.
+/// The rest of the block continues.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -16,7 +16,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a3");
 }
 
-/// A retried message is pending with zero attempts, and its halt has ended. It can die again.
+/// A retried message is pending with zero attempts, and can die again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
@@ -36,7 +36,6 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
-    // A relay may fetch in either order.
     let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
         assert_eq!(
@@ -57,7 +56,7 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A retried message comes before waiting ones, and its retry does not end a back-off.
+/// The retried message comes first, and the back-off continues.
 pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
@@ -73,7 +72,7 @@ pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFix
 }
 
 /// Retry and skip change dead letters only.
-pub async fn retry_and_skip_of_what_is_not_dead_do_nothing<F: StoreFixture>(fixture: &F) {
+pub async fn retry_and_skip_change_dead_letters_only<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
@@ -87,9 +86,8 @@ pub async fn retry_and_skip_of_what_is_not_dead_do_nothing<F: StoreFixture>(fixt
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// A second permanent failure of a halted aggregate waits. Otherwise later messages would overtake
-/// it.
-pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
+/// Otherwise later messages would overtake a second permanent failure.
+pub async fn a_message_rejected_during_a_halt_waits_in_order<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (a, b) = (of(&rows, "a"), of(&rows, "b"));
     settled(fixture, &leases, &a[..1], dead(true)).await;
@@ -112,7 +110,7 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     assert_eq!(sorted_keys(&fetch_waiting(fixture, &leases).await), "b2 b3");
 }
 
-/// A skipped message stays dead, and its aggregate continues.
+/// The skipped message stays dead.
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
@@ -135,7 +133,7 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
 }
 
 /// Skipping the only message of a block removes the block.
-pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
+pub async fn skip_of_the_only_message_removes_the_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a"], true).await;
     assert_eq!(blocked(fixture).await.len(), 1);
     assert_eq!(store(fixture).skip(&Selection::dead_letters()).await, 1);

@@ -3,7 +3,7 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// A delayed message is not due early, and holds back its aggregate.
+/// A delayed message is not due early.
 pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -45,7 +45,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// A delayed message waits for its own time, without delaying older messages.
+/// Older messages are not delayed.
 pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
@@ -68,8 +68,8 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// After a crash, a message in flight does not wait for a delayed one.
-pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
+/// This matters after a crash.
+pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
     let (_, leases) = lease_all(fixture).await;
@@ -87,8 +87,8 @@ pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixtu
     );
 }
 
-/// After a crash, a due delayed message comes second, whichever query runs first.
-pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
+/// This holds after a crash, whichever query runs first.
+pub async fn waiting_messages_do_not_overtake_pending_messages<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;
     let (_, leases) = lease_all(fixture).await;
@@ -112,7 +112,7 @@ pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixtu
 }
 
 /// A delayed unsequenced message waits alone.
-pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fixture: &F) {
+pub async fn a_delayed_unsequenced_message_waits_alone<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::sampled("a", 1), LONG).await;
     commit_delayed(fixture, Probe::sampled("b", 1), SHORT).await;
     commit_all(fixture, [Probe::noted("a", 2), Probe::sampled("a", 3)]).await;

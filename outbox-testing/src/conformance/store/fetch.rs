@@ -10,7 +10,7 @@ use super::{OpenTransaction, StoreFixture};
 use crate::not_applicable;
 
 /// A fetched message equals the recorded one.
-pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
+pub async fn fetch_returns_recorded_messages<F: StoreFixture>(fixture: &F) {
     let context = MessageContext {
         correlation_id: Some("c-1".to_owned()),
         causation_id: Some("request 17".to_owned()),
@@ -31,7 +31,6 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let row = only(&fetch(fixture, &leases, 10).await, "ü").remove(0);
     let message = row.message.expect("the row is readable");
-    // Clocks may be coarse, or stand still during a transaction.
     let tick = Duration::from_secs(1);
     let recorded_at = message.created_at;
     assert!(
@@ -48,7 +47,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
-/// `limit` bounds a fetch, and the next one continues.
+/// `limit` bounds a fetch, and the next fetch continues.
 pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
     for n in 0..10 {
         commit_all(fixture, ["a", "b", "c"].map(|id| Probe::noted(id, n))).await;
@@ -100,8 +99,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A late commit is fetched even if newer messages are settled. A relay with a stored table
-/// position would lose it.
+/// A relay with a stored table position would lose the message.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");
@@ -127,7 +125,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
 }
 
 /// Rows in flight are skipped.
-pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
+pub async fn rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "c", "a"]).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
     let request = FetchRequest {
@@ -146,8 +144,8 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "d1");
 }
 
-/// Messages come in sequence, regardless of row ids.
-pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture: &F) {
+/// Messages come in sequence.
+pub async fn a_row_id_counter_set_back_keeps_the_order<F: StoreFixture>(fixture: &F) {
     for _ in 0..3 {
         commit_each(fixture, &["a", "b", "a", "b", "a", "c"]).await;
         fixture.set_back_row_ids().await;
@@ -185,7 +183,7 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
 }
 
 /// A new owner first fetches what the former owner had in flight.
-pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixture: &F) {
+pub async fn messages_in_flight_of_a_former_owner_come_first<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "a"]).await;
     assert_eq!(rows.len(), 2);
     fixture.set_back_row_ids().await;
@@ -209,7 +207,7 @@ pub async fn what_a_former_owner_had_in_flight_comes_first<F: StoreFixture>(fixt
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// The row that exceeds the byte bound ends a fetch and is included.
+/// The exceeding row is included.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {
@@ -232,8 +230,8 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// An unreadable row is returned as an error. Others are not affected.
-pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
+/// Other rows are not affected.
+pub async fn an_unreadable_row_is_returned_as_an_error<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let broken = id_of(&first(&fetch(fixture, &leases, ALL).await, "a")[0]);

@@ -43,7 +43,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
     assert_eq!(sorted_keys(&rows), "a- a1 a2 b2 c1");
 }
 
-/// An aggregate with an unpublished message is left unchanged.
+/// The aggregate stays unchanged.
 pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["pending", "waiting", "halted", "free"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;

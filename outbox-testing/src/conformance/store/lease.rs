@@ -47,7 +47,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
 }
 
 /// `max` bounds one call.
-pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
+pub async fn acquire_takes_at_most_the_requested_number<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let leases = store(fixture).acquire(owner, TTL, 10).await;
     assert!(
@@ -78,7 +78,7 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewal extends owned leases only, and revives no expired lease.
+/// Renewal revives no expired lease.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let renewed = store(fixture).renew(owner, &leases, TTL).await;
@@ -106,7 +106,7 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
 }
 
 /// A released partition is free immediately.
-pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
+pub async fn released_partitions_are_free_immediately<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let (back, kept) = leases.split_at(10);
     store(fixture).release(owner, back).await;
@@ -145,8 +145,8 @@ pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) 
     store(fixture).preflight(true).await;
 }
 
-/// Each relay counts once, until its announcement expires.
-pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
+/// Each relay counts once.
+pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);
     assert_eq!(announce(fixture, first, TTL).await, 1);
@@ -167,7 +167,7 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
 }
 
 /// An announcement replaces the earlier one.
-pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
+pub async fn relays_are_counted_by_their_last_announcement<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in Fitness::ALL {
         for other in Fitness::ALL {
@@ -181,8 +181,8 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// Leaving releases the relay's leases and ends its announcement. Others keep theirs.
-pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
+/// Other relays keep their leases.
+pub async fn leaving_releases_leases_and_announcement<F: StoreFixture>(fixture: &F) {
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
     let kept = store(fixture).acquire(stays, TTL, 10).await;
     announce(fixture, stays, TTL).await;

@@ -29,7 +29,7 @@ async fn reasons<F: StoreFixture>(fixture: &F) -> Vec<String> {
 }
 
 /// Pause and unpause are recorded if they change something.
-pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F) {
+pub async fn pause_and_unpause_are_recorded<F: StoreFixture>(fixture: &F) {
     let of_type = || OperationScope::names(["order"]);
     let begin = operation(OperationKind::Pause, of_type());
     assert!(pause(fixture, "overrun", &begin).await);

@@ -26,7 +26,7 @@ async fn finish<F: StoreFixture>(fixture: &F) {
     panic!("finishing pauses does not end");
 }
 
-/// Settles as a relay does: the first of each aggregate as paused, the rest as waiting.
+/// The first message of each aggregate is paused, the rest waits.
 async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow]) {
     let mut met = std::collections::HashSet::new();
     for row in rows {
@@ -38,9 +38,8 @@ async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow
     }
 }
 
-/// Paused messages wait until the pause is finished, then come in order. Fetches skip them, and no
-/// failures count.
-pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
+/// Then the messages come in order. No failures count.
+pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     commit_all(fixture, [Probe::sampled("c", 1)]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -80,7 +79,7 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
 }
 
 /// An ended or different pause holds no message for long.
-pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fixture: &F) {
+pub async fn an_inactive_pause_holds_no_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     commit_all(fixture, [Probe::sampled("b", 1)]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -106,8 +105,7 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     );
 }
 
-/// Pauses are listed, the one for all types first. A new pause replaces an earlier pause of the
-/// same scope.
+/// The pause of all types comes first.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
     assert!(!store(fixture).unpause(None).await, "there is none");
@@ -146,8 +144,8 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await.len(), 1);
 }
 
-/// A pause with a duration ends on the store's clock.
-pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
+/// The store's clock decides.
+pub async fn a_pause_with_a_duration_expires<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     pause(fixture, Some(AGGREGATE), Some(SHORT)).await;
@@ -167,7 +165,7 @@ pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
 }
 
-/// A pause does not lift a halt. A message retried under a pause waits for its end.
+/// A message retried during a pause waits.
 pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;

@@ -7,7 +7,7 @@ use outbox_core::message::PARTITIONS;
 use super::StoreFixture;
 use super::support::*;
 
-/// `find` returns a message with its payload, or the reason why it is unreadable.
+/// An unreadable message is found with the reason.
 pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "b"]).await;
     for row in &rows {
@@ -29,7 +29,7 @@ pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     found.message.expect_err("a damaged message has a reason");
 }
 
-/// `recorded_between` returns pages in id order, with any status.
+/// Pages are in id order and include every status.
 pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows[..2], published()).await;
@@ -59,7 +59,6 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     assert_eq!(read, expected);
     assert_eq!(page(now + LONG, now + LONG * 2, None).await, []);
     assert_eq!(page(now - LONG * 2, now - LONG, None).await, []);
-    // The start is inclusive, the end exclusive.
     let (first, last) = (expected[0].created_at, expected[6].created_at);
     for (from, until) in [(first, last), (last, now + LONG)] {
         let within = expected
@@ -70,8 +69,7 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A search returns published messages, newest first. At its row limit, it returns where it
-/// stopped.
+/// Newest first. At its row limit, a search returns its position.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (of_a, of_b) = (of(&rows, "a"), of(&rows, "b"));
@@ -146,7 +144,7 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Partitions are listed with their owner, or the last owner of an expired lease.
+/// For an expired lease, with the last owner.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();

@@ -8,7 +8,7 @@ use outbox_core::message::{Events, IntoEvents as _};
 use super::StoreFixture;
 use super::support::*;
 
-/// A rollback leaves no message and reuses its sequences.
+/// Its sequences are reused.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));
@@ -46,7 +46,7 @@ pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
 }
 
 /// A repeated deduplication key fails the transaction.
-pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) {
+pub async fn a_repeated_deduplication_key_is_rejected<F: StoreFixture>(fixture: &F) {
     let keyed = |key: &str, n| Probe::noted("a", n).with_dedup_key(key);
     commit(fixture, Events::new().with(keyed("k", 1))).await;
     let again = Events::new().with(Probe::noted("a", 2)).with(keyed("k", 3));
@@ -68,7 +68,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
 }
 
 /// Unsequenced messages use no sequence.
-pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
+pub async fn unsequenced_messages_use_no_sequence<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, [Probe::noted("a", 1), Probe::sampled("a", 2)]).await;
     commit_all(fixture, [Probe::noted("a", 3), Probe::sampled("b", 4)]).await;
     let (leases, rows) = take_all(fixture).await;
@@ -108,7 +108,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetched, MESSAGES);
 }
 
-/// Aggregate ids are compared bytewise.
+/// Ids are compared bytewise.
 pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for round in 1..=2 {
@@ -145,8 +145,8 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rest.iter().map(key).collect::<BTreeSet<_>>(), others);
 }
 
-/// An event that can never be stored is rejected, with its whole call.
-pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture: &F) {
+/// The whole call is rejected.
+pub async fn an_invalid_event_is_rejected<F: StoreFixture>(fixture: &F) {
     let impossible = [
         Probe::noted("", 1),
         Probe::noted("a\0b", 1),

@@ -95,7 +95,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Live relays with another destination or source are counted. A relay without one agrees with all.
+/// A relay without destination or source agrees with all relays.
 pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
     let here = at(destination("ORDERS", "shop"));
     store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
@@ -124,7 +124,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
     assert_eq!(counted.disagreeing, 0, "an expired announcement does not count");
 }
 
-/// A silent relay is listed as expired until another announces itself.
+/// A silent relay is listed until another relay announces itself.
 pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     let (silent, left) = (OwnerId::fresh(), OwnerId::fresh());
     store(fixture).announce(left, TTL, &failing()).await;
@@ -142,8 +142,8 @@ pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).expired_relays().await, []);
 }
 
-/// After the clock is set back, leases end within [`LEASE_TTL_MAX`] of the next `acquire`. Until
-/// then their owner may publish and renew. Older announcements expire.
+/// Leases end within [`LEASE_TTL_MAX`] of the next `acquire`. Until then their owner may publish
+/// and renew.
 pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
     let hours = Duration::from_secs(7200);
     let (owner, leases) = lease_all(fixture).await;

@@ -28,8 +28,7 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
 }
 
 /// The retention starts when a message is published.
-pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
-    // On a slow machine, the next round uses a longer time.
+pub async fn a_recently_published_message_is_not_purged<F: StoreFixture>(fixture: &F) {
     for kept in [2, 4, 8, 16, 32].map(Duration::from_secs) {
         commit_each(fixture, &["a"]).await;
         tokio::time::sleep(kept + Duration::from_millis(1100)).await;
@@ -49,7 +48,7 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
     panic!("this machine is too busy to settle and purge within eight seconds");
 }
 
-/// A deduplication key is rejected for its full retention, even after its message is deleted.
+/// The key is rejected for its full retention.
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
@@ -83,8 +82,8 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     commit(fixture, kept()).await;
 }
 
-/// A paged purge deletes all old published messages, no others, and ends.
-pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
+/// A paged purge deletes all old published messages, and no others.
+pub async fn purge_continues_until_it_ends<F: StoreFixture>(fixture: &F) {
     with_published(fixture, 20).await;
     let (leases, rows) = with_rows(fixture, &["pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
@@ -173,8 +172,8 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
     assert_eq!(keys(&store(fixture).fetch_waiting(few).await.due), "a3 a1 a2");
 }
 
-/// A copy is a new message with the original event id, after all recorded messages.
-pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
+/// A copy has a new id and the original event id.
+pub async fn replay_places_copies_after_all_recorded_messages<F: StoreFixture>(fixture: &F) {
     let keyed = Probe::noted("a", 1).with_dedup_key("k");
     commit_all(fixture, [keyed, Probe::noted("a", 2), Probe::sampled("b", 1)]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -240,8 +239,8 @@ fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }
 
-/// A copy starts with zero attempts and can be replayed.
-pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
+/// It starts with zero attempts and can be replayed.
+pub async fn a_replayed_copy_is_an_ordinary_message<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b"]).await;
     settled(fixture, &leases, &rows, dead(true)).await;
     let only_a = Selection::all().aggregate(&aggregate("a"));

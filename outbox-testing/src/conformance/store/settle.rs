@@ -54,7 +54,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
 }
 
 /// Verdicts are rejected per partition.
-pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
+pub async fn a_stale_lease_does_not_affect_other_leases<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -119,7 +119,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A late verdict changes nothing, and halts no released aggregate.
+/// It halts no released aggregate.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
@@ -134,7 +134,7 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A database may reuse a row id. The verdict on the earlier message must not change the new one.
+/// A database may reuse the row id of an earlier message.
 pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
@@ -155,7 +155,7 @@ pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Any error text can be recorded, so that recording a failure never fails.
+/// Recording a failure never fails.
 pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -73,7 +73,7 @@ pub(crate) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
-/// Fetches rows, settles the waiting ones as a relay does, and returns the due ones.
+/// Settles waiting rows as a relay does, and returns the due rows.
 pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
@@ -108,10 +108,8 @@ pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     panic!("no block ended: {:?}", blocked(fixture).await);
 }
 
-/// Alternates both fetches until a row is due.
-///
-/// A delayed message that becomes due while it is set aside stays pending, and waiting messages
-/// must not overtake it.
+/// Alternates both fetches: waiting messages must not overtake a delayed message that becomes due
+/// meanwhile.
 pub(crate) async fn until_something_is_due<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -190,7 +188,6 @@ pub(crate) fn dead(halt: bool) -> Verdict {
     }
 }
 
-/// One transaction per id.
 pub(crate) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit_all(fixture, [Probe::noted(*id, n)]).await;
@@ -254,7 +251,7 @@ pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Ve
         .collect()
 }
 
-/// Whether a remaining time is at least half of `expected`.
+/// At least half of `expected`.
 pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
     actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }
@@ -266,7 +263,6 @@ pub(crate) fn of(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
         .collect()
 }
 
-/// Panics unless there is exactly one row.
 pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows = of(rows, id);
     assert_eq!(
@@ -333,7 +329,7 @@ pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
     leases
 }
 
-/// Dead-letters the first message of `a`. Its successors do not wait yet.
+/// The successors do not wait yet.
 pub(crate) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
@@ -345,7 +341,6 @@ pub(crate) async fn with_dead<F: StoreFixture>(
     (leases, rows.remove(0))
 }
 
-/// Blocks each aggregate, so that all messages wait.
 pub(crate) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     let mut blocked = HashSet::new();

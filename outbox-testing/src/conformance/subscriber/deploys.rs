@@ -4,8 +4,8 @@ use super::*;
 
 const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
-/// A stopped subscription returns its prefetched deliveries. After a retry, they come in order.
-pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
+/// After a retry, they come in order.
+pub async fn released_prefetched_messages_come_immediately<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
@@ -31,7 +31,7 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
 }
 
 /// A stopped subscription receives nothing more.
-pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
+pub async fn a_stopped_subscription_receives_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
     // Leaves a pull request pending at the broker.
@@ -62,8 +62,8 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// Messages that any version requested stay until they are answered. `is_asked_for` reports this.
-pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+/// Such messages stay until they are answered.
+pub async fn messages_requested_by_another_version_are_reported<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
         consumer("c", &[NOTED, OBSERVED], NEVER),
@@ -88,8 +88,8 @@ pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixtu
     }
 }
 
-/// `is_asked_for` is `false` for a message that no version requested.
-pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+/// `is_asked_for` returns `false`.
+pub async fn unrequested_messages_are_reported<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,
         ..consumer("c", &[NOTED], NEVER)
@@ -109,8 +109,8 @@ pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Predecessors have the same aggregate, any event type, and may be acknowledged.
-pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixture>(fixture: &F) {
+/// Acknowledged predecessors count too.
+pub async fn only_predecessors_are_found_whatever_their_type<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
     publish(fixture, OBSERVED, "a.b", 1).await;
     publish(fixture, NOTED, "a", 1).await;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Facts describe the stream, regardless of acknowledgements.
-pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
+/// Acknowledgements have no effect.
+pub async fn facts_describe_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || answered(async || fixture.subscriber().facts().await).await;
     let empty = facts().await;
     assert_eq!((empty.messages, empty.first_stream_sequence), (0, None));

@@ -1,7 +1,7 @@
-//! Conformance suite of [`Subscriber`]. A function panics if its rule is violated.
+//! Conformance suite of [`Subscriber`]. Waits are small multiples of
+//! [`SubscriberFixture::ack_wait`].
 //!
-//! Invariant: the fixture's stream is empty and has no consumers. Waits are small multiples of
-//! [`SubscriberFixture::ack_wait`], because servers run in real time.
+//! Invariant: the fixture's stream is empty and has no consumers.
 
 mod deploys;
 mod facts;
@@ -34,7 +34,7 @@ pub use standing::*;
 pub use starts::*;
 pub use subjects::*;
 
-/// Sets up one broker for the suite: one empty stream without other users.
+/// One empty stream without other users.
 pub trait SubscriberFixture: Send + Sync + 'static {
     /// The subscriber type under test.
     type Subscriber: Subscriber;
@@ -56,14 +56,14 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// A subject that the stream captures, other than the default subjects.
     fn fixed_subject(&self) -> String;
 
-    /// Whether a dropped subscription's message may come again with a delivery count of 1, and
-    /// counts may be skipped. Default: `false`.
+    /// Whether a dropped subscription's message may come again with a wrong delivery count.
+    /// Default: `false`.
     fn gives_again(&self) -> bool {
         false
     }
 }
 
-/// All messages of the requested types arrive, in stream order and unchanged.
+/// Messages arrive unchanged, in stream order.
 pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
     let mut expected = publish(fixture, NOTED, "a", 5).await;
     let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
@@ -80,7 +80,7 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// Unanswered messages come again after `ack_wait`, with their delivery count.
+/// Redelivery starts after `ack_wait` and has the delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let began = Instant::now();
@@ -98,7 +98,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
         );
         if before > 0 && highest == before + 1 {
             waits += 1;
-            // Measured from the start, because a delivery may be received late.
+            // A delivery may be received late.
             let waited = began.elapsed();
             let least = fixture.ack_wait() * waits * 2 / 3;
             assert!(waited > least, "came {waits} times again within {waited:?}");
@@ -108,7 +108,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
     drop(kept);
 }
 
-/// A retry comes after its delay, shorter or longer than `ack_wait`.
+/// The delay may be shorter or longer than `ack_wait`.
 pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -118,7 +118,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     retry(delivery, delay).await;
     let delivery = next(&mut subscription).await;
     let waited = answered_at.elapsed();
-    // The clocks of server and test may differ slightly.
+    // Clocks may differ slightly.
     assert!(
         waited > delay / 2,
         "came again after {waited:?} instead of {delay:?}"
@@ -129,7 +129,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
 }
 
 /// A waiting retry does not delay other messages.
-pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
+pub async fn a_retry_does_not_delay_other_messages<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 2).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     retry(next(&mut subscription).await, NEVER).await;
@@ -180,8 +180,8 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     counted(fixture, &delivery, 1);
 }
 
-/// `in_flight_max` bounds the unacknowledged messages.
-pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
+/// `in_flight_max` is the bound.
+pub async fn in_flight_messages_are_bounded<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 10).await;
     let spec = ConsumerSpec {
         in_flight_max: 3,
@@ -232,7 +232,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
             reports += 1;
             continue;
         };
-        // After a long silence, a stalled test machine may have caused the redelivery.
+        // The test machine may have stalled.
         assert!(
             silence > ack_wait / 2 && beginnings < 10,
             "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
@@ -256,7 +256,6 @@ pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Answers take time to arrive.
 async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) {
     eventually("the backlog", async || {
         subscription.backlog().await.expect("backlog answers") == expected
@@ -273,7 +272,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
         publish(fixture, NOTED, "a", 20).await
     };
     let receive = async {
-        // Varies the wait, so that drops hit every step.
+        // Drops must hit every step.
         for milliseconds in (1..=20).cycle() {
             if received.len() == 20 {
                 break;
@@ -295,8 +294,8 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
 }
 
 /// Generates the tests of a subscriber from test attributes and an `Option` of a fresh
-/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). The expression may
-/// await; `None` skips the test.
+/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture), which may await.
+/// `None` skips the test.
 #[macro_export]
 macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
@@ -304,32 +303,32 @@ macro_rules! subscriber_conformance {
             wanted_messages_arrive_in_order,
             unacknowledged_messages_come_again,
             a_retry_comes_after_its_delay,
-            a_retry_does_not_hold_up_others,
-            a_consumer_goes_on_where_it_stopped,
+            a_retry_does_not_delay_other_messages,
+            a_restarted_consumer_continues_at_its_position,
             each_consumer_gets_everything,
             subscriptions_of_one_consumer_share,
-            what_is_in_flight_is_bounded,
+            in_flight_messages_are_bounded,
             other_types_do_not_block,
             progress_postpones_redelivery,
             the_backlog_counts_down,
             a_dropped_wait_loses_nothing,
-            what_a_stopped_subscription_gives_back_comes_at_once,
-            a_stopped_subscription_is_sent_nothing,
+            released_prefetched_messages_come_immediately,
+            a_stopped_subscription_receives_nothing,
             flushed_answers_have_arrived,
-            what_another_version_asked_for_is_known,
-            what_nobody_asked_for_is_known,
-            predecessors_of_any_type_are_found_and_no_others,
-            a_new_consumer_starts_where_it_asks_to,
-            a_consumer_that_exists_keeps_its_place,
-            what_came_before_the_start_is_no_predecessor,
+            messages_requested_by_another_version_are_reported,
+            unrequested_messages_are_reported,
+            only_predecessors_are_found_whatever_their_type,
+            a_new_consumer_starts_at_the_requested_position,
+            an_existing_consumer_keeps_its_position,
+            messages_before_the_start_are_no_predecessors,
             siblings_with_a_fixed_subject_arrive,
             a_selected_aggregate_type_arrives_whole,
-            everything_arrives_if_it_is_selected,
-            what_a_selection_asked_for_is_known,
+            a_selection_of_everything_receives_everything,
+            messages_requested_by_a_selection_are_reported,
             a_message_belongs_on_its_own_subjects_only,
-            facts_tell_what_is_on_the_stream,
-            a_standing_tells_what_waits,
-            a_standing_tells_whether_somebody_receives,
+            facts_describe_the_stream,
+            a_standing_counts_the_backlog,
+            a_standing_reports_active_receivers,
         ]);
     };
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A restarted consumer continues where it stopped.
-pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
+pub async fn a_restarted_consumer_continues_at_its_position<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
     let ack_wait = fixture.ack_wait() * 4;
     let spec = consumer("c", &[NOTED], ack_wait);
@@ -11,7 +11,6 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
     }
-    // Never answered, as after a crash.
     drop(next(&mut subscription).await);
     drop(subscription);
 
@@ -23,7 +22,6 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
         ack(delivery).await;
     }
     assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
-    // With `gives_again`, each may come once more.
     while fixture.gives_again() && !received.is_empty() {
         let Some(again) = next_within(&mut subscription, &[NOTED], ack_wait * 3 / 2).await else {
             return;

@@ -10,7 +10,7 @@ const UNHEARD: &EventDescriptor = &EventDescriptor {
     ..EventDescriptor::of_type("probe", "unheard")
 };
 
-/// A selected aggregate type arrives with all event types.
+/// All event types of the aggregate type arrive.
 pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await;
     let noted = publish(fixture, NOTED, "a.b", 1).await;
@@ -23,8 +23,8 @@ pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixtu
     }
 }
 
-/// A selection of everything includes fixed subjects.
-pub async fn everything_arrives_if_it_is_selected<F: SubscriberFixture>(fixture: &F) {
+/// Messages with fixed subjects are included.
+pub async fn a_selection_of_everything_receives_everything<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[&EventDescriptor::EVERYTHING], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
     let noted = publish(fixture, NOTED, "a", 1).await;
@@ -46,8 +46,8 @@ pub async fn everything_arrives_if_it_is_selected<F: SubscriberFixture>(fixture:
     }
 }
 
-/// A message selected by one version must not be skipped by another.
-pub async fn what_a_selection_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+/// Another version must not skip such a message.
+pub async fn messages_requested_by_a_selection_are_reported<F: SubscriberFixture>(fixture: &F) {
     drop(subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await);
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let unheard = publish(fixture, UNHEARD, "a", 1).await;

@@ -6,7 +6,6 @@ pub(super) async fn standing<F: SubscriberFixture>(fixture: &F, name: &str) -> O
     answered(async || fixture.subscriber().standing(name).await).await
 }
 
-/// A broker may count with delay.
 pub(super) async fn settles<F: SubscriberFixture>(
     fixture: &F,
     name: &str,
@@ -23,8 +22,8 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// A standing counts undelivered and unacknowledged messages, even without a running process.
-pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
+/// Also without a running process.
+pub async fn a_standing_counts_the_backlog<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
     publish(fixture, OBSERVED, "b", 2).await;
@@ -38,12 +37,10 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     let bound = spec.in_flight_max as u64;
     assert_eq!(seen.max_unacknowledged, Some(bound), "{seen:?}");
     assert!(seen.floor < first_at, "{seen:?}");
-    // The clocks of server and test may differ slightly.
     let pause = fixture.ack_wait();
     sleep(pause).await;
     if seen.oldest_age.is_some() {
         let mut age = None;
-        // After a slow response, the age may be missing for a while.
         eventually("the age of the oldest message", async || {
             let later = standing(fixture, "c").await.expect("it exists");
             age = later.oldest_age;
@@ -69,7 +66,7 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
 }
 
 /// A standing reports whether a process requests messages.
-pub async fn a_standing_tells_whether_somebody_receives<F: SubscriberFixture>(fixture: &F) {
+pub async fn a_standing_reports_active_receivers<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let receiving = settles(fixture, "c", |standing| standing.is_receiving);
     let seen = tokio::select! {

@@ -24,7 +24,7 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
 
 /// A consumer starts at the beginning, at a time, or with new messages. A future time means new
 /// messages.
-pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
+pub async fn a_new_consumer_starts_at_the_requested_position<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
     sleep(APART).await;
     let time = fixture.now();
@@ -42,7 +42,7 @@ pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixtur
 }
 
 /// An existing consumer keeps its position.
-pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixture: &F) {
+pub async fn an_existing_consumer_keeps_its_position<F: SubscriberFixture>(fixture: &F) {
     let mut first = subscribe(fixture, &starting("c", StartAt::Beginning)).await;
     assert_eq!(first.stop().await.len(), 0);
     let messages = publish(fixture, NOTED, "a", 1).await;
@@ -56,7 +56,7 @@ pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixtur
 }
 
 /// Messages before the start are not predecessors.
-pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
+pub async fn messages_before_the_start_are_no_predecessors<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 2).await;
     sleep(APART).await;
     let time = fixture.now();

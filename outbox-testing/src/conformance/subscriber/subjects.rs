@@ -40,7 +40,7 @@ pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture:
     }
 }
 
-/// A message belongs only on the subject where it was published.
+/// Only the subject of its publish matches.
 pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fixture: &F) {
     let (sibling, fixed_subject) = exported(fixture);
     let events = [NOTED, sibling];
@@ -55,7 +55,6 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         event_type: "other.noted".to_owned(),
         ..message(NOTED, "a.b *", 1)
     };
-    // The event type selects the handler, but only the aggregate matches.
     let mixed = Message {
         event_type: NOTED.event_type(),
         ..forged.clone()
@@ -68,7 +67,6 @@ pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fi
         assert!(belongs(&message, &subject, Some(own)), "{subject}");
         assert!(!belongs(&forged, &subject, Some(&[])), "{subject}");
         if others.is_empty() {
-            // The event type is known and has another subject.
             assert!(!belongs(&message, &subject, Some(&[])), "{subject}");
         } else {
             assert!(belongs(&message, &subject, None), "of an unknown type");

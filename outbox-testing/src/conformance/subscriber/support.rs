@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::SubscriberFixture;
 use crate::conformance::probe::{NOTED, message};
 
-/// Generous, because a server runs in real time.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 
 pub(super) const NEVER: Duration = Duration::from_secs(60);
@@ -36,7 +35,7 @@ pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &Consumer
     answered(async || fixture.subscriber().subscribe(spec).await).await
 }
 
-/// A slow machine may interrupt a call.
+/// Retries an interrupted call.
 pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
     let until = Instant::now() + SOON;
     loop {
@@ -64,7 +63,7 @@ pub(super) async fn publish<F: SubscriberFixture>(
     messages
 }
 
-/// Acknowledges and skips other event types, as the inbox does.
+/// Acknowledges and skips other event types.
 pub(super) async fn next_within<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],

@@ -1,6 +1,4 @@
 //! Read access to the log of the in-memory broker.
-//!
-//! Invariant: reading changes nothing.
 
 use std::collections::HashSet;
 

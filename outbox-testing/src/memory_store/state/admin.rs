@@ -36,7 +36,6 @@ impl State {
         }
     }
 
-    /// `None` for a paused, delayed or halted row.
     fn due_since(&self, row: &Row, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let aggregate = &row.message.aggregate;
         let is_unpublished = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
@@ -251,7 +250,6 @@ fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == value)
 }
 
-/// Zero if negative.
 pub(super) fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
     (later - earlier).try_into().unwrap_or_default()
 }

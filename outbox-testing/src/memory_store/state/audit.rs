@@ -13,7 +13,6 @@ use super::{Row, State};
 #[derive(Debug, Clone)]
 pub(super) struct WrittenDown {
     operation: Operation,
-    /// Up to `OPERATION_MESSAGES_MAX`.
     messages: Vec<MessageId>,
 }
 

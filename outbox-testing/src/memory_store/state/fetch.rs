@@ -1,6 +1,4 @@
-//! Fetches of pending and waiting messages.
-//!
-//! Invariant: fetching changes nothing. Settling the result sets waiting messages aside.
+//! Fetches of pending and waiting messages. Fetching changes nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,7 +61,6 @@ impl State {
         let now = self.now();
         let leased = leased(request.leases);
         let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
-        // Blocked once this result is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         let pending = self
@@ -71,7 +68,7 @@ impl State {
             .pending
             .iter()
             .filter(|row_id| !in_flight.contains(row_id));
-        // Rows found per aggregate. The n-th row found stands for the n-th in sequence, because row
+        // Rows found per aggregate. The n-th row found counts as the n-th in sequence, because row
         // ids may differ in order.
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
@@ -158,7 +155,7 @@ impl State {
         in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
-        // A retried message may be pending while later ones wait.
+        // A pending message may be a retried message.
         let is_pending = |(_, row_id): &(Place, i64)| !in_flight.contains(row_id);
         let is_copy = |(place, _): &(Place, i64)| matches!(place, Place::Copy(_));
         let pending = || self.index.pending_of(aggregate).filter(is_pending);

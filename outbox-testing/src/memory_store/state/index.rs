@@ -44,7 +44,6 @@ pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
 
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Ignored while halted.
     pub(super) until: OffsetDateTime,
     pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeMap<Place, i64>,
@@ -125,7 +124,6 @@ impl Index {
         self.blocks.entry(aggregate.clone()).or_insert(block)
     }
 
-    /// Removes an empty block.
     pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
         if let Some(block) = self.blocks.get(aggregate)
             && block.waiting.is_empty()

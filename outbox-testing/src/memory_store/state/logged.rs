@@ -24,12 +24,10 @@ pub(in super::super::super) struct Log {
     freed: Position,
     /// No message after this was adopted.
     pub(in super::super::super) adopted_to: Position,
-    /// Logged messages before the stored position.
     passed: HashSet<MessageId>,
     pub(in super::super::super) reader: Option<u64>,
     pub(in super::super::super) readings: u64,
     pub(in super::super::super) news: Arc<Notify>,
-    /// Table queries left without visible messages.
     pub(in super::super::super) hidden: u32,
     pub(in super::super::super) opens_in: Duration,
     pub(in super::super::super) measures_in: Duration,
@@ -112,7 +110,7 @@ impl State {
         self.log.news.notify_waiters();
     }
 
-    /// Such a message could not have been recorded, so the log has it unreadable too.
+    /// Unrecordable, so unreadable in the log too.
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
@@ -152,7 +150,7 @@ impl State {
         }
     }
 
-    /// A missing message was deleted, because commits are visible immediately.
+    /// Commits are visible immediately: a missing message was deleted.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();

@@ -89,7 +89,6 @@ impl State {
 
     pub(super) fn now(&self) -> OffsetDateTime {
         let (instant, time) = self.started;
-        // Databases store whole microseconds.
         time + Duration::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
@@ -176,7 +175,6 @@ impl State {
             .retain(|_, recorded| Duration::try_from(now - *recorded).unwrap_or_default() <= older_than);
     }
 
-    /// New row ids descend, below all existing ones.
     pub(super) fn set_back_row_ids(&mut self) {
         let lowest = self.rows.keys().next().copied().unwrap_or_default().min(0);
         self.set_back.get_or_insert(lowest);

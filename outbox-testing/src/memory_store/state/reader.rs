@@ -29,7 +29,6 @@ impl State {
         })
     }
 
-    /// Message ids come from this machine's clock.
     pub(in super::super) fn search_published(&self, search: &PublishedSearch) -> PublishedFound {
         let is_within = |row: &&Row| {
             let at = row.message.created_at;

@@ -33,7 +33,6 @@ impl State {
                 .any(|id| refused.contains(&id))
     }
 
-    /// A row that is neither pending nor waiting was settled before.
     fn settle_one(&mut self, settlement: &Settlement) {
         let Some(row) = self.rows.get(&settlement.row_id) else {
             return;

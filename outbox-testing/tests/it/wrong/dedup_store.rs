@@ -10,40 +10,28 @@ use outbox_testing::MemoryDedupStore;
 
 use DedupStoreMistake as M;
 
-/// The mistake of a [`WrongDedupStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupStoreMistake {
-    /// Warns about a healthy store.
     AlwaysComplains,
-    /// Grants a claim of a claimed key.
     SharesClaims,
     /// Checks whether a key is free, and claims it in a second step.
     LooksThenClaims,
-    /// Omits the consumer from the key.
     ForgetsConsumer,
     /// Completing only ends the claim.
     ForgetsDone,
     /// Drops a completed key when the lease of its claim ends.
     KeepsForTheLease,
-    /// Rejects a repeated completion.
     CompletesOnce,
-    /// Releasing has no effect.
     ForgetsRelease,
-    /// Releasing removes even a completed key.
     ReleasesDone,
-    /// A claim never expires.
     NeverExpires,
-    /// A claim expires immediately.
     ExpiresAtOnce,
-    /// Accepts a completion from any claimant.
     CompletesForAnybody,
-    /// Accepts a release from any claimant.
     ReleasesForAnybody,
     /// Rejects a completion after the lease.
     RefusesLateCompletion,
 }
 
-/// A deduplication store with one mistake.
 #[derive(Debug)]
 pub struct WrongDedupStore {
     inner: MemoryDedupStore,
@@ -52,7 +40,6 @@ pub struct WrongDedupStore {
 }
 
 impl WrongDedupStore {
-    /// Wraps an empty store.
     #[must_use]
     pub fn new(mistake: DedupStoreMistake) -> Self {
         Self {
@@ -105,7 +92,7 @@ impl DedupStore for WrongDedupStore {
             {
                 self.inner.release(&key, token).await?;
                 tokio::task::yield_now().await;
-                // Grants a concurrent claim a second time.
+                // Grants a concurrent claim twice.
                 if let Some((token, _)) = self.claims().get(&key).copied() {
                     return Ok(StoreClaim::Mine(token));
                 }

@@ -1,7 +1,5 @@
-//! Deliberately wrong implementations, which test the suites.
-//!
-//! Each wraps the in-memory implementation, changes one thing as a real system might, and makes one
-//! function of the suites fail. The wrong logs are in [`outbox_testing::wrong`].
+//! Wrong implementations, which test the suites. Each has one realistic mistake, and makes one
+//! function of the suites fail.
 
 mod dedup_store;
 mod publisher;

@@ -12,14 +12,10 @@ use outbox_testing::MemoryPublisher;
 
 use PublisherMistake as M;
 
-/// The mistake of a [`WrongPublisher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherMistake {
-    /// Returns `Ok` before the broker stores the message.
     ConfirmsWithoutStoring,
-    /// Sends no deduplication id.
     IgnoresMessageId,
-    /// Reports a copy as a new message.
     HidesDuplicates,
     /// Treats messages with equal content as copies.
     DeduplicatesByContent,
@@ -27,27 +23,20 @@ pub enum PublisherMistake {
     StoresLate,
     /// Reports an outage as a permanent error.
     PermanentOnOutage,
-    /// Reports during an outage that nothing was sent, although this is unknown.
+    /// Reports that nothing was sent, although this is unknown.
     TransientOnOutage,
-    /// Reports an oversized message as an outage.
     TransientOnOversize,
-    /// Drops the application's headers.
     DropsHeaders,
-    /// Sends payloads as text instead of bytes.
+    /// Sends text instead of bytes.
     RewritesPayload,
-    /// Publishes every message on its default subject.
     IgnoresSubject,
-    /// Cuts aggregate ids at the first dot.
     CutsAggregateId,
-    /// Returns a wrong stream sequence.
     ReportsWrongStreamSequence,
-    /// Reports a healthy broker as misconfigured.
     AlwaysComplains,
     /// Closes its connection permanently on `abandon`.
     StaysClosed,
 }
 
-/// A publisher with one mistake.
 #[derive(Debug)]
 pub struct WrongPublisher {
     inner: MemoryPublisher,
@@ -57,7 +46,6 @@ pub struct WrongPublisher {
 }
 
 impl WrongPublisher {
-    /// Wraps a publisher.
     #[must_use]
     pub fn new(inner: MemoryPublisher, mistake: PublisherMistake) -> Self {
         Self {

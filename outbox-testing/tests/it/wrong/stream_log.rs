@@ -12,32 +12,24 @@ use outbox_testing::MemoryBroker;
 
 use StreamLogMistake as M;
 
-/// The mistake of a [`WrongStreamLog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLogMistake {
-    /// Lists event ids, so that a copy hides the loss of its original.
+    /// A copy hides the loss of its original.
     ListsEvents,
-    /// Reads only one batch.
     ReadsOneBatch,
-    /// Ignores the start time and lists the whole stream.
     IgnoresStart,
-    /// Fails on a foreign message.
     FailsOnForeign,
     /// Locates the original instead of a copy.
     LocatesEvents,
     /// Returns only one copy of each event.
     ShowsNoCopies,
-    /// Returns messages grouped by aggregate.
     ShowsByAggregate,
-    /// Does not count foreign entries.
     CountsNoForeign,
-    /// Ignores the start time and reads the whole stream.
     ShowsOlder,
     /// Continues after the callback returned `false`.
     ShowsOn,
 }
 
-/// A stream log with one mistake.
 #[derive(Debug)]
 pub struct WrongStreamLog {
     inner: MemoryBroker,
@@ -45,7 +37,6 @@ pub struct WrongStreamLog {
 }
 
 impl WrongStreamLog {
-    /// Wraps the log of a broker.
     #[must_use]
     pub fn new(inner: MemoryBroker, mistake: StreamLogMistake) -> Self {
         Self { inner, mistake }

@@ -17,88 +17,62 @@ use outbox_testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 use SubscriberMistake as M;
 
-/// The mistake of a [`WrongSubscriber`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberMistake {
-    /// Never redelivers a message.
     NeverRedelivers,
-    /// Acknowledges each message on delivery.
     AcksOnDelivery,
-    /// Sends no acknowledgements.
     LosesAcks,
-    /// Restarts from the beginning on each subscription.
     LosesProgress,
     /// Starts with messages published after the subscription.
     SkipsWhatWasThere,
-    /// Requests only the first event type.
     OnlyFirstType,
-    /// Creates a separate consumer for each subscription.
     DoesNotShare,
-    /// Uses one consumer for all names.
     SharesAcrossNames,
-    /// Requests all types, and neither returns nor acknowledges unwanted messages.
+    /// Neither returns nor acknowledges unwanted messages.
     HoardsOtherTypes,
-    /// Keeps one message in flight, regardless of `in_flight_max`.
+    /// Regardless of `in_flight_max`.
     OneAtATime,
-    /// Ignores `in_flight_max`.
     IgnoresInFlightMax,
-    /// Ignores the delay of `retry_after`.
     IgnoresRetryDelay,
-    /// Sends no progress reports.
     ForgetsProgress,
-    /// Reports each delivery as the first one.
+    /// Reports each delivery as the first.
     ForgetsCount,
-    /// Reports no backlog.
     ReportsNoBacklog,
-    /// Loses a delivery if the wait is dropped.
     LosesDroppedWaits,
-    /// Keeps reporting the first facts about the stream.
     RemembersFacts,
-    /// Does not return prefetched messages when stopped.
     KeepsWhatItFetched,
-    /// Continues to receive after it is stopped.
     DoesNotStop,
     /// Sends answers late, and reports their arrival immediately.
     FlushesNothing,
     /// Acknowledges messages that its own subscription did not request.
     AcksOtherTypes,
-    /// Considers only the event types of its own subscription.
+    /// Uses only the event types of its own subscription.
     ForgetsOtherVersions,
     /// Reports every message as requested.
     AsksForEverything,
-    /// Finds no predecessors.
     OverlooksPredecessors,
-    /// Starts every new consumer at the beginning.
     IgnoresStart,
     /// Recreates a consumer for another start.
     StartsAnew,
-    /// Finds predecessors from before the start.
     LooksBeforeTheStart,
-    /// Finds predecessors for every message.
     FindsPredecessorsEverywhere,
     /// Omits siblings with a fixed subject.
     ForgetsSiblings,
-    /// Ignores selections of aggregate types.
     IgnoresSelections,
-    /// Selects one aggregate type instead of everything.
     NarrowsEverything,
     /// Reports that every message belongs on its subject.
     BelievesHeaders,
     /// Reports that no message belongs on its subject.
     BelievesNothing,
-    /// Reports nothing waiting for any consumer.
     SeesNothingWaiting,
-    /// Counts delivered messages as undelivered.
     CountsDeliveredOnes,
     /// Reports the youngest age instead of the oldest.
     TellsTheYoungest,
-    /// Does not report the bound on unacknowledged messages.
     HidesTheBound,
     /// Reports that no process receives.
     SeesNobody,
 }
 
-/// A subscriber with one mistake.
 #[derive(Debug)]
 pub struct WrongSubscriber {
     inner: MemorySubscriber,
@@ -108,7 +82,6 @@ pub struct WrongSubscriber {
 }
 
 impl WrongSubscriber {
-    /// Wraps a subscriber.
     #[must_use]
     pub fn new(inner: MemorySubscriber, mistake: SubscriberMistake) -> Self {
         Self {
@@ -197,7 +170,6 @@ impl Subscriber for WrongSubscriber {
     }
 }
 
-/// A subscription of a [`WrongSubscriber`].
 #[derive(Debug)]
 pub struct WrongSubscription {
     inner: MemorySubscription,
@@ -280,7 +252,6 @@ impl Subscription for WrongSubscription {
     }
 }
 
-/// A delivery of a [`WrongSubscriber`].
 #[derive(Debug)]
 pub struct WrongDelivery {
     inner: Arc<MemoryDelivery>,

@@ -5,21 +5,15 @@ use outbox_core::message::{Events, IntoEvents, Limits, NewMessage};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::store::Refused;
 
-/// The mistake of the writer of a
-/// [`MemoryStoreFixture`](crate::fixtures::MemoryStoreFixture).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMistake {
-    /// Records outside the caller's transaction, so that a rollback leaves ghosts.
+    /// A rollback leaves ghosts.
     CommitsRolledBack,
-    /// Takes sequences outside the transaction, so that a rollback leaves gaps.
+    /// A rollback leaves gaps.
     LeavesHoles,
-    /// Does not enforce deduplication keys.
     IgnoresDedupKeys,
-    /// Uses up a sequence for each unsequenced message.
     NumbersEverything,
-    /// Records the events of one call in another order.
     ReversesBatches,
-    /// Ignores the error of an invalid event.
     HidesRefusals,
 }
 
