@@ -24,7 +24,7 @@ pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl
     if !compiler_is_pinned() {
         return;
     }
-    let mut again = Command::new(env::current_exe().expect("a test program knows its path"));
+    let mut again = Command::new(env::current_exe().expect("the path of the test program is available"));
     again.args([test, "--exact", "--nocapture"]);
     without_package(&mut again);
     again.env(PROGRAMS, format!("{folder}/*.rs"));

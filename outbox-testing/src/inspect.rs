@@ -50,7 +50,7 @@ pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
 #[non_exhaustive]
 pub enum DecodeEventError {
     /// The message has another event type.
-    #[error("message is of type `{found}`, not one of {wanted:?}")]
+    #[error("message has type `{found}`, expected {wanted:?}")]
     Type {
         /// The expected event types.
         wanted: Vec<String>,
@@ -58,7 +58,7 @@ pub enum DecodeEventError {
         found: String,
     },
     /// The Rust type describes only other versions.
-    #[error("message of type `{event_type}` has version {found}, which the Rust type does not describe")]
+    #[error("message of type `{event_type}` has version {found}, which the Rust type does not support")]
     Version {
         /// The event type.
         event_type: String,
@@ -66,6 +66,6 @@ pub enum DecodeEventError {
         found: u32,
     },
     /// The payload does not match the Rust type.
-    #[error("payload does not fit the Rust type")]
+    #[error("payload does not match the Rust type")]
     Payload(#[source] PayloadError),
 }

@@ -199,14 +199,14 @@ pub enum Violation {
         status: MessageStatus,
     },
     /// A message on the stream was not committed, or differs from the committed message.
-    #[error("ghost: event {id} is on the stream and was not committed like that")]
+    #[error("ghost: event {id} on the stream has no equal committed message")]
     Ghost {
         /// The event.
         id: EventId,
     },
     /// A message is on the stream before an earlier message of its aggregate. Exclude retried dead
     /// letters without halt.
-    #[error("inverted: number {sequence} of {aggregate} came before an earlier one")]
+    #[error("inverted: sequence {sequence} of {aggregate} is on the stream before an earlier sequence")]
     Inverted {
         /// The aggregate.
         aggregate: Aggregate,
@@ -214,7 +214,7 @@ pub enum Violation {
         sequence: u64,
     },
     /// No committed message has this sequence.
-    #[error("hole: number {sequence} of {aggregate} is missing")]
+    #[error("hole: sequence {sequence} of {aggregate} is missing")]
     Hole {
         /// The aggregate.
         aggregate: Aggregate,
@@ -222,7 +222,7 @@ pub enum Violation {
         sequence: u64,
     },
     /// Two committed messages have this sequence.
-    #[error("numbered twice: {aggregate} has two messages with number {sequence}")]
+    #[error("numbered twice: {aggregate} has two messages with sequence {sequence}")]
     NumberedTwice {
         /// The aggregate.
         aggregate: Aggregate,

@@ -64,7 +64,7 @@ fn problems_of(package: &Package, members: &[&str]) -> Vec<String> {
     for dependency in &package.dependencies {
         if members.contains(&dependency.as_str()) && !allowed.contains(&dependency.as_str()) {
             problems.push(format!(
-                "{name} depends on {dependency}, which its layer must not know; see xtask/src/graph.rs"
+                "{name} depends on {dependency}, which its layer must not use; see xtask/src/graph.rs"
             ));
         }
         for family in listed(BANNED).into_iter().flatten() {

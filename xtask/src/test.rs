@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let log = fs::read_to_string(&skip_log).unwrap_or_default();
     drop(services);
     let seconds = began.elapsed().as_secs();
-    println!("the run took {seconds} s, with compiling and the start of servers");
+    println!("the run took {seconds} s, with compilation and server start");
     let missing = missing.iter().map(|line| format!("not available: {line}"));
     let failures = output.failures.iter().cloned();
     for line in missing.chain(failures).chain(output.closing_lines(&log)) {

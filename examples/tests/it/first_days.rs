@@ -58,7 +58,7 @@ impl Service {
         loop {
             let mut line = String::new();
             let read = self.stderr.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended without {texts:?}:\n{}", self.log);
+            assert!(read > 0, "the program ended without {texts:?}:\n{}", self.log);
             self.log.push_str(&line);
             if texts.iter().all(|text| line.contains(text)) {
                 return line;

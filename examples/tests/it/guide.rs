@@ -32,7 +32,7 @@ struct Page {
 }
 
 fn page(path: String) -> Page {
-    let text = read(&path).unwrap_or_else(|| panic!("{path} cannot be read; restore it"));
+    let text = read(&path).unwrap_or_else(|| panic!("{path} is missing; restore the file"));
     Page { path, text }
 }
 
@@ -85,10 +85,7 @@ fn links_of_the_guide_lead_somewhere() {
 fn the_glossary_stays_short() {
     let glossary = read("docs/guide/glossary.md").unwrap();
     let terms = glossary.lines().filter(|line| line.starts_with("**")).count();
-    assert!(
-        terms <= 40,
-        "the glossary has {terms} terms; let a term that belongs to another one stand with it"
-    );
+    assert!(terms <= 40, "the glossary has {terms} terms; merge related terms");
 }
 
 /// Docker is not available in CI: a test runs example 16, which needs servers.
@@ -115,7 +112,7 @@ fn ci_runs_the_commands_of_the_readme() {
             .any(|line| line.trim().strip_suffix(command).is_some_and(is_environment));
         assert!(
             runs,
-            "`{command}` stands in README.md and not in .ci/run; add it there"
+            "`{command}` is in README.md and not in .ci/run; add the command there"
         );
     }
 }
@@ -202,7 +199,7 @@ fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Op
     Some((
         block.line + 1 + foreign,
         format!(
-            "`{text}` does not follow here in {example}; copy the lines again, or write `{SKIP}` for those left out"
+            "`{text}` does not follow here in {example}; copy the lines again, or write `{SKIP}` for omitted lines"
         ),
     ))
 }

@@ -1,10 +1,7 @@
 //! Integration tests of the examples, the guide and the demo, and tests that need both a database
 //! and a broker.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says with it what it does not expect to fail"
-)]
+#![expect(clippy::unwrap_used, reason = "a test uses it for calls that must not fail")]
 
 mod demo;
 mod demo_log;

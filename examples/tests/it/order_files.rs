@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "helpers of tests are tests; the exemption in clippy.toml does not reach them"
+    reason = "helpers of tests are tests, but the exemption in clippy.toml excludes helpers"
 )]
 
 use std::fs;

@@ -356,10 +356,7 @@ async fn each_order_takes_effect_once(
         .iter()
         .map(|order| (order.product.clone(), order.units))
         .collect();
-    assert_eq!(
-        list, wanted,
-        "the orders, each once, without the one that was refused"
-    );
+    assert_eq!(list, wanted, "each saved order once, without the rejected order");
     let mut ids: Vec<_> = saved.iter().map(|order| order.id).collect();
     ids.sort_unstable();
 
@@ -380,7 +377,7 @@ async fn each_order_takes_effect_once(
     let of_ids: Vec<_> = published.keys().cloned().collect();
     let mut expected: Vec<_> = ids.iter().map(i32::to_string).collect();
     expected.sort();
-    assert_eq!(of_ids, expected, "what the stream holds is of the saved orders");
+    assert_eq!(of_ids, expected, "the stream has events of saved orders only");
     assert!(published.values().all(|order| *order == numbers), "{published:?}");
     place.assert_each_has_taken_effect_once(&saved).await;
 

@@ -41,7 +41,7 @@ async fn release(store: &impl DedupStore, key: &DedupKey, token: ClaimToken) {
 async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> ClaimToken {
     match claim(store, key, lease).await {
         StoreClaim::Mine(token) => token,
-        other => panic!("{key} is free, and the claim of it is {other:?}"),
+        other => panic!("{key} is free, but the claim returned {other:?}"),
     }
 }
 
@@ -100,7 +100,7 @@ pub async fn a_completed_key_stays_completed<F: DedupStoreFixture>(fixture: &F) 
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
-    assert!(complete(here, &key, token).await, "we hold the claim");
+    assert!(complete(here, &key, token).await, "the caller holds the claim");
     tokio::time::sleep(SHORT * 2).await;
     for store in [here, there, here] {
         assert_eq!(claim(store, &key, LONG).await, StoreClaim::Done);
@@ -113,7 +113,10 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     let key = fresh_key();
     let token = mine(here, &key, LONG).await;
     for store in [here, here, there] {
-        assert!(complete(store, &key, token).await, "the first time it did");
+        assert!(
+            complete(store, &key, token).await,
+            "the first completion succeeds"
+        );
     }
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
@@ -127,7 +130,7 @@ pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let second = mine(there, &key, LONG).await;
     release(here, &key, first).await;
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
-    assert!(complete(there, &key, second).await, "we hold the claim");
+    assert!(complete(there, &key, second).await, "the caller holds the claim");
 }
 
 /// The release has no effect.
@@ -135,7 +138,7 @@ pub async fn releasing_a_completed_key_changes_nothing<F: DedupStoreFixture>(fix
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, LONG).await;
-    assert!(complete(here, &key, token).await, "we hold the claim");
+    assert!(complete(here, &key, token).await, "the caller holds the claim");
     release(here, &key, token).await;
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
@@ -157,13 +160,16 @@ pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F)
     let key = fresh_key();
     let lost = mine(here, &key, SHORT).await;
     let held = taken_over(there, &key).await;
-    assert_ne!(lost, held, "tokens tell claims apart");
-    assert!(!complete(here, &key, lost).await, "somebody else holds it");
-    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
-    assert!(complete(there, &key, held).await, "we hold the claim");
+    assert_ne!(lost, held, "tokens distinguish claims");
     assert!(
         !complete(here, &key, lost).await,
-        "another claimant has completed it"
+        "another claimant holds the key"
+    );
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
+    assert!(complete(there, &key, held).await, "the caller holds the claim");
+    assert!(
+        !complete(here, &key, lost).await,
+        "another claimant has completed the key"
     );
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::Done);
 }
@@ -176,7 +182,7 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     let held = taken_over(there, &key).await;
     release(here, &key, lost).await;
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
-    assert!(complete(there, &key, held).await, "we hold the claim");
+    assert!(complete(there, &key, held).await, "the caller holds the claim");
 }
 
 /// The late completion succeeds if no other claimant took the claim.
@@ -185,7 +191,10 @@ pub async fn an_expired_claim_without_a_successor_is_completed<F: DedupStoreFixt
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
     tokio::time::sleep(SHORT * 2).await;
-    assert!(complete(here, &key, token).await, "nobody else wanted it");
+    assert!(
+        complete(here, &key, token).await,
+        "no other claimant took the key"
+    );
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 

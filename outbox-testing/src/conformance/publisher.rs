@@ -48,7 +48,12 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
 }
 
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
-    let read = |entry: LogEntry| (entry.stream_sequence, entry.message.expect("it can be read"));
+    let read = |entry: LogEntry| {
+        (
+            entry.stream_sequence,
+            entry.message.expect("the message can be read"),
+        )
+    };
     fixture.stored().await.into_iter().map(read).collect()
 }
 
@@ -66,7 +71,7 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let mut expected = Vec::new();
     for message in &messages {
         let receipt = publish(fixture, message).await;
-        assert!(!receipt.duplicate, "a new message was taken for a copy");
+        assert!(!receipt.duplicate, "a new message was treated as a copy");
         assert!(receipt.stream_sequence > 0, "stream sequences begin at 1");
         expected.push((receipt.stream_sequence, message.clone()));
         assert_eq!(stored(fixture).await, expected);

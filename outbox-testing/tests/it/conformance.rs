@@ -92,11 +92,11 @@ macro_rules! noticed {
             let promise = local.spawn_local(async move { $suite::$promise(&wrong).await });
             let outcome = local.run_until(promise).await;
             let noticed = outcome.is_err_and(|error| error.is_panic());
-            assert!(noticed, "`{}` did not notice `{}`", stringify!($promise), stringify!($mistake));
+            assert!(noticed, "`{}` did not detect `{}`", stringify!($promise), stringify!($mistake));
         }
     )*
 
-        #[allow(dead_code, unreachable_patterns, reason = "only that it compiles matters")]
+        #[allow(dead_code, unreachable_patterns, reason = "this code only has to compile")]
         fn every_mistake_has_a_test(mistake: $mistakes) {
             match mistake {
                 $($mistakes::$mistake => {})*

@@ -67,7 +67,7 @@ async fn store_faults_state_whether_the_call_had_an_effect() {
     assert_eq!(
         acquire().await.unwrap()[0].partition,
         0,
-        "a failed call did nothing"
+        "a failed call had no effect"
     );
     store.lose_answers(1);
     assert!(matches!(acquire().await, Err(StoreError::Database { .. })));

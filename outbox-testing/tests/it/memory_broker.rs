@@ -139,7 +139,7 @@ async fn lost_messages_are_gone_with_their_ids() {
         left.push(delivery.incoming().stream_sequence);
         delivery.ack().await.unwrap();
     }
-    assert_eq!(left, [3, 5], "what was lost is not delivered");
+    assert_eq!(left, [3, 5], "lost messages are not delivered");
 }
 
 /// Publishes of other connections do arrive.

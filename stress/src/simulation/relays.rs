@@ -273,7 +273,7 @@ fn check_shutdown(world: &World, life: Life, asked_at: Instant, timeout: Duratio
         let took = asked_at.elapsed();
         shared.checker.violate(
             Invariant::Progress,
-            format!("relay run {life} took {took:?} to stop; {timeout:?} and four seconds are promised"),
+            format!("relay run {life} took {took:?} to stop; the documented limit is {timeout:?} plus four seconds"),
         );
     }
 }

@@ -250,7 +250,7 @@ async fn run(world: &Arc<World>) -> Duration {
     join(world, others).await;
     maintenance::purge(world, &mut world.shared());
     let calm_at = Instant::now();
-    until(world, "what has no poison beside it", clean_is_out).await;
+    until(world, "messages without poisoned neighbours", clean_is_out).await;
     world.note_phase("the poison is cleared");
     world.shared().checker.heal();
     world.store.refuse_verdicts(&[]);
@@ -273,7 +273,7 @@ async fn run(world: &Arc<World>) -> Duration {
 async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
         if task.await.is_err() {
-            let what = "somebody panicked; see above".to_owned();
+            let what = "a task panicked; see above".to_owned();
             world.shared().checker.violate(Invariant::NoPanic, what);
         }
     }

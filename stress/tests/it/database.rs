@@ -151,7 +151,7 @@ async fn check(mut server: Server, nats_url: &str) {
     let found = effects(&db).await;
     assert!(
         complete.is_ok(),
-        "{} of {} orders took effect",
+        "{} of {} orders have an effect",
         found.len(),
         list.committed.len()
     );
@@ -161,7 +161,7 @@ async fn check(mut server: Server, nats_url: &str) {
         assert_eq!(*times, 1, "order {order}");
         assert!(
             list.committed.contains(order) || list.undecided.contains(order),
-            "nobody paid {order}"
+            "order {order} was never paid"
         );
     }
     patient::context(client).delete_stream(&name).await.unwrap();

@@ -3,10 +3,7 @@
 
 #![cfg_attr(
     feature = "servers",
-    expect(
-        clippy::unwrap_used,
-        reason = "a test says with it what it does not expect to fail"
-    )
+    expect(clippy::unwrap_used, reason = "a test uses it for calls that must not fail")
 )]
 
 #[cfg(all(unix, feature = "servers"))]

@@ -27,7 +27,7 @@ impl Folder {
         sweep(&parent);
         let why = || {
             format!(
-                "cannot make a folder in {}; set TMPDIR to one with space",
+                "cannot make a folder in {}; set TMPDIR to a folder with space",
                 parent.display()
             )
         };

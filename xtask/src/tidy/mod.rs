@@ -98,9 +98,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     let is_code = path.ends_with(".rs");
     for (number, line) in (1..).zip(text.lines()) {
         if let Some(folder) = local_folder(line) {
-            problems.push(format!(
-                "{path}:{number}: names a folder of one machine ({folder}…)"
-            ));
+            problems.push(format!("{path}:{number}: contains a local folder ({folder}…)"));
         }
         let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
         if is_code && words.any(|word| UNFINISHED.contains(&word)) {

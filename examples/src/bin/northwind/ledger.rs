@@ -164,7 +164,7 @@ impl fmt::Display for Ledger {
         row("orders saved", self.orders)?;
         row("messages committed", self.messages_committed)?;
         row("messages on the stream", self.messages_on_stream)?;
-        row("further copies of them", self.stream_duplicates)?;
+        row("further copies", self.stream_duplicates)?;
         row("deliveries to consumers", self.deliveries)?;
         for (consumer, count) in &self.effects {
             row(&format!("effects of {consumer}"), *count)?;

@@ -73,7 +73,7 @@ pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture
     assert_eq!(
         adopt(fixture, &messages).await,
         ids(&messages),
-        "they are in the table"
+        "the messages are in the table"
     );
     let mut statuses = Vec::new();
     for message in &messages {
@@ -106,7 +106,7 @@ pub async fn an_adoption_returns_deleted_messages<F: LogFixture>(fixture: &F) {
         adopt(fixture, &messages[..1]).await == ids(&messages[..1])
     })
     .await;
-    eventually("a look that knows that it is gone", async || {
+    eventually("a look that reports the deletion", async || {
         let look = look_at(fixture, &[], &messages).await;
         look.logged == ids(&messages[1..]) && look.unseen.is_empty()
     })
@@ -150,7 +150,10 @@ pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
         drop(dropped_after(round, fixture.log().adopt(messages)).await);
         for _ in 0..5 {
             let adopted = messages.len() - look_at(fixture, &[], messages).await.logged.len();
-            assert!([0, messages.len()].contains(&adopted), "{adopted} of them");
+            assert!(
+                [0, messages.len()].contains(&adopted),
+                "{adopted} messages adopted"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         assert_eq!(adopt(fixture, messages).await, ids(messages));

@@ -58,7 +58,7 @@ pub async fn a_look_reports_a_flood_of_pending_messages<F: LogFixture>(fixture: 
     }
     let asked = [aggregate("a7"), aggregate("other")];
     let look = look_at(fixture, &asked, &[]).await;
-    assert!(look.any && !look.is_flooded, "they are as many as can be known");
+    assert!(look.any && !look.is_flooded, "the list has the maximal length");
     assert_eq!(look.first, asked[..1]);
     adopt(fixture, &messages[PENDING_MAX..]).await;
     assert!(look_at(fixture, &asked, &[]).await.is_flooded);
@@ -115,7 +115,10 @@ pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixtu
         if further == 0 {
             purge_all(fixture).await;
             for message in &late {
-                assert!(row_of(fixture, message.id).await.is_some(), "it was not passed");
+                assert!(
+                    row_of(fixture, message.id).await.is_some(),
+                    "the position did not pass the message"
+                );
             }
         }
         further += 1;
@@ -132,7 +135,10 @@ pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixtu
     commit_one(fixture, "last", 1).await;
     let last = logged(&read(fixture, &mut reader).await);
     purge_all(fixture).await;
-    assert!(row_of(fixture, last[0].id).await.is_some(), "it was not passed");
+    assert!(
+        row_of(fixture, last[0].id).await.is_some(),
+        "the position did not pass the message"
+    );
 }
 
 /// The retention of a logged message starts when it is recorded.

@@ -60,7 +60,7 @@ pub async fn an_interrupted_reading_ends<F: LogFixture>(fixture: &F) {
     fixture.interrupt().await;
     let read_to_the_end = async { while reader.next().await.is_ok() {} };
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), read_to_the_end).await;
-    assert!(ended.is_ok(), "nobody says that the reading has ended");
+    assert!(ended.is_ok(), "the reading did not report its end");
 }
 
 /// After the log is lost, each undecided message is pending or comes from the new log.

@@ -111,14 +111,17 @@ pub async fn the_log_never_returns_rolled_back_messages<F: LogFixture>(fixture: 
             .outbox()
             .roll_back(events)
             .await
-            .expect("it can be rolled back");
+            .expect("the transaction can be rolled back");
         commit_one(fixture, "a", n).await;
     }
     let expected: Vec<_> = (1..=5).map(|n| ("a", n)).collect();
     let transactions = read(fixture, &mut reader).await;
     assert_eq!(keys(&transactions), singles(&expected));
     for message in logged(&transactions) {
-        assert!(row_of(fixture, message.id).await.is_some(), "nobody recorded it");
+        assert!(
+            row_of(fixture, message.id).await.is_some(),
+            "the message was never recorded"
+        );
     }
 }
 

@@ -37,13 +37,13 @@ pub(super) async fn opened<F: LogFixture>(fixture: &F) -> ReaderOf<F> {
         reader.is_some()
     })
     .await;
-    reader.expect("it was opened")
+    reader.expect("the log was opened")
 }
 
 pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
     let event = timeout(SOON, reader.next()).await;
     event
-        .expect("the log says something in time")
+        .expect("the log returns an event in time")
         .expect("the reading goes on")
 }
 
@@ -183,7 +183,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
             None => return deleted,
         }
     }
-    panic!("the purge does not end");
+    panic!("the purge never ends");
 }
 
 /// `None` if dropped.

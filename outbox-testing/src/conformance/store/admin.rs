@@ -44,7 +44,7 @@ pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["delayed", "halted", "halted"]).await;
     settled(fixture, &leases, &first(&rows, "halted"), dead(true)).await;
     fetch(fixture, &leases, ALL).await;
-    assert_eq!(age().await, None, "delayed and halted messages are meant to wait");
+    assert_eq!(age().await, None, "delayed and halted messages must wait");
 
     for probe in [Probe::noted("failed", 1), Probe::sampled("alone", 1)] {
         let id = probe.aggregate_id().to_string();
@@ -63,7 +63,7 @@ pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
             lasts: None,
         };
         store(fixture).pause(&pause).await;
-        assert_eq!(age().await, None, "a paused message is meant to wait: {id}");
+        assert_eq!(age().await, None, "a paused message must wait: {id}");
         store(fixture).unpause(Some(AGGREGATE)).await;
         assert!(age().await.is_some(), "the pause has ended: {id}");
         let waited = |row| FetchedRow { waited: true, ..row };

@@ -22,7 +22,7 @@ async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operatio
             return operation;
         }
     }
-    panic!("the operation does not come to an end: {operation:?}");
+    panic!("the operation never ends: {operation:?}");
 }
 
 /// An operation without changes is not recorded.
@@ -39,7 +39,7 @@ pub async fn an_operation_is_recorded_with_its_changes<F: StoreFixture>(fixture:
     assert_eq!((&done.kind, &done.intent), (&retry.kind, &retry.intent));
     assert_eq!(done.scope, retry.scope);
     // Some clocks have a resolution of one second.
-    let started = done.started_at.expect("it has begun");
+    let started = done.started_at.expect("the operation has a start time");
     assert!(started >= before - Duration::from_secs(1) && done.finished_at >= done.started_at);
 
     let again = operation(OperationKind::Retry, Selection::id(id_of(&row)));
@@ -180,7 +180,7 @@ pub async fn an_operation_with_external_effects_is_recorded<F: StoreFixture>(fix
     assert_eq!((ended.is_finished(), ended.changed), (true, 7));
     assert_eq!(ended.started_at, begun.started_at);
     let refused = fixture.store().advance(&reconcile, NonZeroU32::MIN).await;
-    refused.expect_err("it takes no messages");
+    refused.expect_err("the operation takes no messages");
 }
 
 /// Operations are listed newest first, with filters.

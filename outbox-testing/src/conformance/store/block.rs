@@ -9,7 +9,11 @@ pub async fn messages_of_a_blocked_aggregate_wait_alone<F: StoreFixture>(fixture
     commit_each(fixture, &["a", "c"]).await;
     let fetched = store(fixture).fetch(pending(&leases)).await;
     assert_eq!(sorted_keys(&fetched.due), "b1 c1");
-    assert_eq!(fetched.waits.len(), 1, "what waits already is not met again");
+    assert_eq!(
+        fetched.waits.len(),
+        1,
+        "the fetch returns no waiting message again"
+    );
     assert_eq!(fetched.waits[0].verdict, Verdict::Waits);
     assert!(!fetched.more, "no bound ended the fetch");
     apply(fixture, &leases, &fetched.waits).await;
@@ -30,7 +34,11 @@ pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     };
     for _ in 0..3 {
         let fetched = store(fixture).fetch(request).await;
-        assert_eq!(keys(&fetched.due), "", "more rows were looked at than asked for");
+        assert_eq!(
+            keys(&fetched.due),
+            "",
+            "the fetch examined more rows than its limit"
+        );
         assert_eq!(fetched.waits.len(), 2);
         assert!(fetched.more, "the limit ended the fetch");
         apply(fixture, &leases, &fetched.waits).await;

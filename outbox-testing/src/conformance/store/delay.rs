@@ -56,7 +56,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
 
     assert!(store(fixture).resume(&aggregate("a")).await);
     let rows = fetch_waiting(fixture, &leases).await;
-    assert_eq!(keys(&rows), "a1", "it came before its time");
+    assert_eq!(keys(&rows), "a1", "the message came before its time");
     settled(fixture, &leases, &rows, published()).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     let blocked = blocked(fixture).await;
@@ -75,7 +75,11 @@ pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixtu
     let (_, leases) = lease_all(fixture).await;
     let lost = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&lost), "a1");
-    assert_eq!(fetch(fixture, &leases, ALL).await, [], "its aggregate is blocked");
+    assert_eq!(
+        fetch(fixture, &leases, ALL).await,
+        [],
+        "the message's aggregate is blocked"
+    );
     let rows = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&rows), "a1");
     settled(fixture, &leases, &rows, published()).await;
@@ -83,7 +87,7 @@ pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixtu
     let blocked = blocked(fixture).await;
     assert!(
         is_left_of(LONG, blocked[0].blocked_for),
-        "the other still waits for its time"
+        "the other message still waits for its time"
     );
 }
 

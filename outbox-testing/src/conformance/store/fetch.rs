@@ -66,7 +66,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
         }
         assert!(rows.len() <= 7, "asked for 7 messages, got {}", rows.len());
         let again = keys(&fetch(fixture, &leases, 7).await);
-        assert_eq!(keys(&rows), again, "fetching alone changes nothing");
+        assert_eq!(keys(&rows), again, "a fetch changes nothing");
         for (id, sequence) in rows.iter().map(key) {
             let expected = next.entry(id.to_owned()).or_insert(1);
             assert_eq!(sequence, Some(*expected), "of {id}");

@@ -92,7 +92,7 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
 
     fixture.expire_leases().await;
     let revived = store(fixture).renew(owner, &leases, TTL).await;
-    assert_eq!(revived, [], "leases that ran out were revived");
+    assert_eq!(revived, [], "expired leases were revived");
 
     let (successor, taken) = lease_all(fixture).await;
     let revived = store(fixture).renew(owner, &leases, TTL).await;
@@ -163,7 +163,7 @@ pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture
             return;
         }
     }
-    panic!("a relay that fell silent is counted for ever");
+    panic!("a silent relay is counted forever");
 }
 
 /// An announcement replaces the earlier one.
@@ -194,7 +194,7 @@ pub async fn leaving_releases_leases_and_announcement<F: StoreFixture>(fixture: 
     let renewed = store(fixture).renew(stays, &kept, TTL).await;
     assert_eq!(partitions(&renewed), partitions(&kept));
     let revived = store(fixture).renew(leaves, &given, TTL).await;
-    assert_eq!(revived, [], "a lease that was given back was renewed");
+    assert_eq!(revived, [], "a released lease was renewed");
     let mut taken = BTreeSet::new();
     for _ in 0..given.len() {
         taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));

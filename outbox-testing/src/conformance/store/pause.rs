@@ -51,7 +51,7 @@ pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(f
     let looked = store(fixture).fetch(pending(&leases)).await;
     assert!(
         looked.due.is_empty() && looked.waits.is_empty(),
-        "the scan meets {looked:?} again"
+        "the scan returns {looked:?} again"
     );
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(!store(fixture).finish_pauses().await);
@@ -138,7 +138,11 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert!(!store(fixture).unpause(Some("order")).await, "it has ended");
     assert!(!store(fixture).unpause(Some("nothing")).await);
     finish(fixture).await;
-    assert_eq!(store(fixture).pauses().await.len(), 2, "the others stand");
+    assert_eq!(
+        store(fixture).pauses().await.len(),
+        2,
+        "the other pauses are active"
+    );
     assert!(store(fixture).unpause(None).await);
     finish(fixture).await;
     assert_eq!(store(fixture).pauses().await.len(), 1);

@@ -113,7 +113,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     })
     .await;
     assert!(found.len() <= 2 && ids.starts_with(&found), "{found:?}");
-    let looked_from = looked_from.expect("four messages were not looked at");
+    let looked_from = looked_from.expect("four messages were not examined");
     assert!((looked_from - now).abs() < LONG, "{looked_from}");
     let later = PublishedSearch {
         from: Some(now + LONG),

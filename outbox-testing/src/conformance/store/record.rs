@@ -13,7 +13,7 @@ pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));
     let rolled_back = fixture.roll_back(discarded.into_events()).await;
-    rolled_back.expect("events are recorded before they are rolled back");
+    rolled_back.expect("events are recorded before the rollback");
     commit_each(fixture, &["a", "b"]).await;
 
     let (_, leases) = lease_all(fixture).await;
@@ -59,7 +59,7 @@ pub async fn a_repeated_deduplication_key_is_rejected<F: StoreFixture>(fixture: 
     assert!(refused, "a deduplication key was taken twice in one transaction");
     commit_all(fixture, [keyed("K", 6), keyed("k ", 7)]).await;
     let rolled_back = fixture.roll_back(Events::new().with(keyed("m", 8))).await;
-    rolled_back.expect("events are recorded before they are rolled back");
+    rolled_back.expect("events are recorded before the rollback");
     commit(fixture, Events::new().with(keyed("m", 9))).await;
 
     let (_, leases) = lease_all(fixture).await;
@@ -99,7 +99,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
             let sequence = next.entry(row.aggregate.id.clone()).or_insert(1);
             assert_eq!(message.sequence, Some(*sequence), "of {}", row.aggregate);
             let place = probe.n() / AGGREGATES + 1;
-            assert_eq!(place, *sequence, "events of {} changed places", row.aggregate);
+            assert_eq!(place, *sequence, "events of {} are out of order", row.aggregate);
             *sequence += 1;
         }
         fetched += rows.len() as u64;

@@ -156,7 +156,7 @@ pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &
 
     let other = OwnerId::fresh();
     let counted = store(fixture).announce(other, TTL, &Fitness::Fit.into()).await;
-    assert_eq!(counted.alive(), 1, "an announcement from before still counts");
+    assert_eq!(counted.alive(), 1, "an earlier announcement still counts");
     assert_eq!(acquire(fixture, other).await, [], "the owner may still publish");
     let shortened = store(fixture).partitions().await;
     let ends = shortened.iter().map(|partition| partition.expires_in).max();

@@ -100,14 +100,14 @@ pub async fn purge_continues_until_it_ends<F: StoreFixture>(fixture: &F) {
             limit: limit(3),
         };
         let purged = store(fixture).purge(request).await;
-        assert!(purged.deleted <= 3, "deleted more than it may look at");
+        assert!(purged.deleted <= 3, "the page deleted more than its limit");
         deleted += purged.deleted;
         after = purged.next;
         if after.is_none() {
             break;
         }
     }
-    assert_eq!(after, None, "purging does not come to an end");
+    assert_eq!(after, None, "the purge never ends");
     assert_eq!(deleted, 20);
     let left = stored(fixture).await;
     let left = BTreeSet::from_iter(ids(left.iter().map(|row| &row.aggregate)));
@@ -188,7 +188,10 @@ pub async fn replay_places_copies_after_all_recorded_messages<F: StoreFixture>(f
     assert_eq!(keys(&rows), "a3 a1 a2 b-");
     for (original, copy) in originals.iter().zip(&rows[1..]) {
         let (original, copy) = (readable(original), readable(copy));
-        assert_ne!(copy.id, original.id, "the broker would take it for the original");
+        assert_ne!(
+            copy.id, original.id,
+            "the broker would drop the copy as a duplicate"
+        );
         let expected = Message {
             id: copy.id,
             ..original.clone()
@@ -196,7 +199,7 @@ pub async fn replay_places_copies_after_all_recorded_messages<F: StoreFixture>(f
         assert_eq!(*copy, expected);
     }
     let after = list(fixture, &Selection::all()).await;
-    assert_eq!(after[..before.len()], before, "the originals stay as they are");
+    assert_eq!(after[..before.len()], before, "the originals are unchanged");
 }
 
 /// Replay copies the selected messages only.

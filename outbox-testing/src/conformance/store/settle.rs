@@ -70,7 +70,7 @@ pub async fn a_stale_lease_does_not_affect_other_leases<F: StoreFixture>(fixture
     assert_eq!(
         refused,
         lost_rows.len(),
-        "verdicts of the lost partition are refused, and only those"
+        "only verdicts of the lost partition are rejected"
     );
     let rest = fetch(fixture, &taken, ALL).await;
     assert_eq!(ageless(&rest), ageless(&lost_rows));

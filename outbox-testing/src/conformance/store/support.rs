@@ -297,7 +297,7 @@ pub(crate) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Opt
 
 pub(crate) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
     let state = state_of(fixture, id_of(row)).await;
-    state.expect("the row is still there").status
+    state.expect("the row still exists").status
 }
 
 pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {

@@ -75,7 +75,10 @@ pub async fn messages_requested_by_another_version_are_reported<F: SubscriberFix
         let expected = publish(fixture, OBSERVED, "a", 1).await;
         let delivery = next_of(&mut version, ANY).await;
         assert_eq!(read(&delivery), expected[0]);
-        assert!(is_asked_for(&delivery).await, "another version has asked for it");
+        assert!(
+            is_asked_for(&delivery).await,
+            "another version requested the message"
+        );
         retry(delivery, Duration::ZERO).await;
         for delivery in version.stop().await {
             retry(delivery, Duration::ZERO).await;

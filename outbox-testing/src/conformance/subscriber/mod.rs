@@ -101,7 +101,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
             // A delivery may be received late.
             let waited = began.elapsed();
             let least = fixture.ack_wait() * waits * 2 / 3;
-            assert!(waited > least, "came {waits} times again within {waited:?}");
+            assert!(waited > least, "redelivered {waits} times within {waited:?}");
         }
         kept = (highest == 2).then_some(delivery);
     }
@@ -121,7 +121,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     // Clocks may differ slightly.
     assert!(
         waited > delay / 2,
-        "came again after {waited:?} instead of {delay:?}"
+        "redelivered after {waited:?} instead of {delay:?}"
     );
     counted(fixture, &delivery, 1);
     ack(delivery).await;
@@ -166,7 +166,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
         ack(delivery).await;
     }
     let ids: BTreeSet<_> = received.iter().map(|message| message.id).collect();
-    assert_eq!(ids.len(), expected.len(), "a message was given to both");
+    assert_eq!(ids.len(), expected.len(), "both subscriptions received a message");
 
     let left = publish(fixture, NOTED, "b", 1).await;
     let taken = tokio::select! {
@@ -176,7 +176,11 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     let (message, mut survivor) = taken;
     assert_eq!(message, left[0]);
     let delivery = next(&mut survivor).await;
-    assert_eq!(read(&delivery), message, "what one left behind, the other gets");
+    assert_eq!(
+        read(&delivery),
+        message,
+        "the other subscription receives the remaining message"
+    );
     counted(fixture, &delivery, 1);
 }
 
@@ -235,7 +239,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
         // The test machine may have stalled.
         assert!(
             silence > ack_wait / 2 && beginnings < 10,
-            "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
+            "redelivered in spite of progress reports: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
         );
         highest = counted(fixture, &again, highest);
         (delivery, told, silence, reports) = (again, asked, Duration::ZERO, 0);

@@ -26,7 +26,10 @@ pub async fn a_restarted_consumer_continues_at_its_position<F: SubscriberFixture
         let Some(again) = next_within(&mut subscription, &[NOTED], ack_wait * 3 / 2).await else {
             return;
         };
-        assert!(received.remove(&read(&again).id), "it was acknowledged before");
+        assert!(
+            received.remove(&read(&again).id),
+            "the message was acknowledged before"
+        );
         ack(again).await;
     }
     assert_quiet(&mut subscription, ack_wait * 3 / 2).await;

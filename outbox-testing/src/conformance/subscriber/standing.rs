@@ -56,7 +56,9 @@ pub async fn a_standing_counts_the_backlog<F: SubscriberFixture>(fixture: &F) {
     stop(&mut subscription).await;
     drop(subscription);
     let nothing = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 0;
-    let idle = settles(fixture, "c", nothing).await.expect("nothing waits");
+    let idle = settles(fixture, "c", nothing)
+        .await
+        .expect("the backlog is empty");
     assert_eq!(idle.oldest_age, None, "{idle:?}");
     assert!(idle.floor >= first_at, "{idle:?}");
     publish(fixture, NOTED, "a", 2).await;
@@ -73,9 +75,9 @@ pub async fn a_standing_reports_active_receivers<F: SubscriberFixture>(fixture: 
         seen = receiving => seen,
         delivery = subscription.next() => panic!("{:?}", delivery.map(drop)),
     };
-    assert!(seen.is_some(), "somebody receives");
+    assert!(seen.is_some(), "a process receives");
     subscription.stop().await;
     drop(subscription);
     let seen = settles(fixture, "c", |standing| !standing.is_receiving).await;
-    assert!(seen.is_some(), "nobody receives");
+    assert!(seen.is_some(), "no process receives");
 }

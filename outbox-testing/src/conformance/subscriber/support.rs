@@ -145,7 +145,7 @@ pub(super) fn counted<F: SubscriberFixture>(fixture: &F, delivery: &DeliveryOf<F
     let is_miscounted = fixture.gives_again() && (count == 1 || count > highest);
     assert!(
         count == highest + 1 || is_miscounted,
-        "the delivery says how often it came: {count} after {highest}"
+        "wrong delivery count: {count} after {highest}"
     );
     count.max(highest)
 }

@@ -81,7 +81,7 @@ impl Checker {
         let may_not_know = stands_for.is_none_or(|time| time <= known_within);
         self.demand(Invariant::Paused, may_not_know, || {
             format!(
-                "relay run {life} sent message {no} of `{aggregate_type}`, which has been paused for {stands_for:?}; it must know after {known_within:?}"
+                "relay run {life} sent message {no} of `{aggregate_type}`, paused for {stands_for:?}; the limit is {known_within:?}"
             )
         });
     }

@@ -50,7 +50,7 @@ impl Checker {
         let first = !std::mem::replace(&mut account.appeared, true);
         let early = account.draft.available_at.is_some_and(|at| now < at);
         self.demand(Invariant::Duplicates, known.is_none(), || {
-            format!("message {no} is on the stream once more, and the broker forgot nothing of it")
+            format!("message {no} is on the stream once more, although the broker still has its id")
         });
         self.demand(Invariant::Order, !early, || {
             format!("message {no} was published before its time")

@@ -27,7 +27,7 @@ pub(super) fn version() -> Option<u32> {
 async fn slot_invalidated_by_idle_timeout_is_repaired_from_the_table() {
     let Some(version) = version() else { return };
     if version < 18 {
-        return not_applicable("before PostgreSQL 18 no slot is given up because it stands still");
+        return not_applicable("before PostgreSQL 18 no slot is invalidated for being idle");
     }
     let Some(place) = Place::private(&["idle_replication_slot_timeout=1s"]).await else {
         return;

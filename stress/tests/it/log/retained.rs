@@ -110,7 +110,7 @@ async fn idle_log_retains_no_wal_of_other_writers() {
     let relay = place.relay();
     let health = relay.health();
     run_relay(&relay, async {
-        until("nobody reads", async || health.status().reads).await;
+        until("no relay reads the log", async || health.status().reads).await;
         let before = place.end().await;
         place.write_elsewhere(50).await;
         place.execute("CHECKPOINT").await;

@@ -26,7 +26,7 @@ async fn another_relay_replaces_a_reader_with_a_silent_connection() {
     let (of_silent, of_other) = (silent.health(), other.health());
     let stop = CancellationToken::new();
     let scenario = async {
-        until("nobody reads", async || of_silent.status().reads).await;
+        until("no relay reads the log", async || of_silent.status().reads).await;
         place.write(&["1", "2", "3"], 10).await;
         place.published().await;
         let second = async {
