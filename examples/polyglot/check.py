@@ -1,10 +1,10 @@
-"""Runs the services of this folder against example 16, whose relay publishes their events and whose handler takes the units from the stock.
+"""Runs the services of this folder against example 16: its relay publishes their events, and its handler takes the units from the stock.
 
     DATABASE_URL=postgresql://… NATS_URL=nats://… python check.py [python] [node] [java] [go] [dotnet]
 
-Without names it runs those stacks whose programs it finds, and says which it does not. Needs python/requirements.txt; the README says what
-each stack needs besides. Each order is handled once by the handler in Rust, and shipped once by consumer.py, although all is delivered twice to it.
-EXAMPLE_16 may hold the path of the example's program, NODE that of Node, and NODE_MODULES that of a node_modules folder with pg.
+Without names, all installed stacks run, and missing stacks are listed. Needs python/requirements.txt; the README lists the needs of each
+stack. The handler in Rust handles each order once, and consumer.py ships each order once, although every message is delivered twice.
+Optional paths: EXAMPLE_16 (program of the example), NODE (Node), NODE_MODULES (a node_modules folder with pg).
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def node(folder: Path) -> tuple[list, str] | None:
     program = shutil.which(os.environ.get("NODE", "node"))
     if not program or not (modules / "pg").exists():
         return None
-    # A program finds its modules beside itself only.
+    # A program finds modules only in its own folder.
     for name in ["order_service.js", "package.json"]:
         shutil.copy(HERE / "node" / name, folder)
     (folder / "node_modules").symlink_to(modules)
@@ -73,7 +73,7 @@ def java(_: Path) -> tuple[list, str] | None:
 
 
 def go(folder: Path) -> tuple[list, str] | None:
-    """With the modules of the proxy, or with those of Debian's golang-github-jackc-pgx-v4-dev."""
+    """With the modules of the proxy or of Debian's golang-github-jackc-pgx-v4-dev."""
     if not shutil.which("go"):
         return None
     program, source = folder / "order_service", folder / "src/order_service"
@@ -124,7 +124,7 @@ def running(command: list, **options):
 
 @contextlib.contextmanager
 def log_of_failure(path: Path):
-    """A file for what a process has to say, which is shown if the block fails."""
+    """The log file of a process, printed if the block fails."""
     with path.open("w") as log:
         try:
             yield log
@@ -134,7 +134,7 @@ def log_of_failure(path: Path):
 
 
 def save_orders(found: dict[str, tuple[list, str]]) -> None:
-    """All side by side: each order is an aggregate of its own, and none waits for another."""
+    """All concurrently: each order is a separate aggregate, so no order waits for another."""
     with contextlib.ExitStack() as processes:
         started = []
         for stack, (command, url) in found.items():
@@ -154,7 +154,7 @@ async def forget(call: str, *names: str) -> None:
 
 
 async def acknowledged(orders: int, consumer: subprocess.Popen) -> None:
-    """Waits until so many events are on the stream, and the consumer has acknowledged all of them."""
+    """Waits until this number of events is on the stream, and the consumer has acknowledged all of them."""
     broker = await nats.connect(BROKER)
     stream = broker.jetstream()
     while True:
@@ -175,13 +175,13 @@ def ship(orders: int) -> None:
 
 
 def check(found: dict[str, tuple[list, str]], db: psycopg.Connection) -> int:
-    """Saves the orders and ships them. Returns how many there are."""
+    """Saves and ships the orders. Returns their number."""
     db.execute((ROOT / "docs/sql/outbox.writers.postgres.sql").read_text())
-    db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect would show
+    db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect is visible
     save_orders(found)
     orders = 1 + ORDERS_EACH * len(found)
     ship(orders)
-    # All is delivered again.
+    # All messages are delivered again.
     asyncio.run(forget("delete_consumer", STREAM, CONSUMER))
     ship(orders)
     shipped = db.execute("SELECT array_agg(order_id ORDER BY order_id) FROM shipments").fetchone()[0]
@@ -192,7 +192,7 @@ def check(found: dict[str, tuple[list, str]], db: psycopg.Connection) -> int:
 
 
 def end_within(seconds: int) -> None:
-    """From now on. What waits then fails, and what it has started ends with it."""
+    """A time limit from now on. Pending waits then fail, and started processes end."""
 
     def late(*_) -> None:
         raise TimeoutError(f"not done within {seconds} s")
@@ -207,7 +207,7 @@ def main() -> None:
     command = [program] if program else ["cargo", "run", "-q", "-p", "examples", "--example", "16_postgres_jetstream"]
     with tempfile.TemporaryDirectory() as folder:
         found = find(sys.argv[1:], Path(folder))
-        # Of earlier runs, whose events are others.
+        # Left by earlier runs, with other events.
         asyncio.run(forget("delete_stream", STREAM))
         with log_of_failure(Path(folder, "log")) as log, running(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as example:
             line = example.stdout.readline()

@@ -1,8 +1,8 @@
-"""Torments consumer.py: kills it around its effect, and sends it what is not for it and what nobody can read.
+"""Tests consumer.py under faults: kills consumer.py before and after its effect, and sends foreign and unreadable messages.
 
     DATABASE_URL=postgresql://… NATS_URL=nats://… python torment.py
 
-Each order that can be read is shipped once all the same. Makes the schema `torment` and the stream TORMENT anew.
+Each readable order is shipped once. Recreates the schema `torment` and the stream TORMENT.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from check import BROKER, CONSUMER, HERE, ROOT, SERVER, end_within, running
 SCHEMA, STREAM, FILTER = "torment", "TORMENT", "torment.order.*.placed"
 SHOP = f"{SERVER}{'&' if '?' in SERVER else '?'}options=-csearch_path%3D{SCHEMA}"
 ENVIRONMENT = os.environ | {"DATABASE_URL": SHOP, "STREAM": STREAM, "FILTER": FILTER, "PYTHONUNBUFFERED": "1"}
-# Seconds for all together, and until a delivery without an answer is repeated.
+# Seconds for the whole test, and until an unanswered delivery is repeated.
 LIMIT, ACK_WAIT = 60, 0.5
 
 
@@ -36,14 +36,14 @@ def die() -> None:
 
 
 def consume_and_die(moment: str) -> None:
-    """The consumer, whose process ends at a moment of its first delivery."""
+    """The consumer. Its process ends during the first delivery."""
     sys.path.insert(0, str(HERE / "python"))
     import consumer
 
     handle = consumer.handle
 
     def uncommitted(db: psycopg.Connection, *event) -> None:
-        with db.transaction():  # that of `handle` is a part of this one
+        with db.transaction():  # contains the transaction of `handle`
             handle(db, *event)
             die()
 
@@ -83,7 +83,7 @@ async def make(stream) -> None:
     except NotFoundError:
         pass
     await stream.add_stream(name=STREAM, subjects=["torment.>"])
-    # consumer.py takes the one that exists, whose patience is shorter than its own.
+    # consumer.py uses the existing consumer, with a shorter ack_wait.
     config = ConsumerConfig(
         durable_name=CONSUMER, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT, max_deliver=-1, filter_subject=FILTER
     )
@@ -91,7 +91,7 @@ async def make(stream) -> None:
 
 
 async def settled(stream, unanswered: int, consumer: subprocess.Popen) -> None:
-    """Waits until all was delivered, and all but so many deliveries were acknowledged."""
+    """Waits until all messages are delivered, and all but this number of deliveries are acknowledged."""
     while True:
         assert consumer.poll() is None, "consumer.py has ended"
         state = await stream.consumer_info(STREAM, CONSUMER)
@@ -121,7 +121,7 @@ async def torment(db: psycopg.Connection, log: Path) -> None:
     await publish(2, headers(2, "placed"), payload(2))
     await publish(3, headers(3, "cancelled"), payload(3))  # another event with a fixed subject
     await publish(4, headers(4, "placed"), b"{")
-    await publish(5, None, payload(5))  # of another program: it has no headers
+    await publish(5, None, payload(5))  # a foreign message, without headers
     await publish(6, headers(6, "placed"), payload(6))
     with log.open("w") as said, running([sys.executable, HERE / "python/consumer.py"], env=ENVIRONMENT, stdout=said) as consumer:
         await settled(stream, 2, consumer)
@@ -139,9 +139,9 @@ def main() -> None:
         db.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         db.execute(f"CREATE SCHEMA {SCHEMA}")
         db.execute((ROOT / "docs/sql/inbox.postgres.sql").read_text())
-        db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect would show
+        db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect is visible
         asyncio.run(torment(db, Path(folder, "log")))
-    print("killed before its commit and before its acknowledgement: shipped once; two unreadable messages: refused, and in nobody's way")
+    print("killed before the commit and before the acknowledgement: shipped once; two unreadable messages: rejected, other messages continued")
 
 
 if __name__ == "__main__":

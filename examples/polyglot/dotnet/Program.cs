@@ -10,11 +10,12 @@ await using var transaction = await shop.Database.BeginTransactionAsync();
 await Place(shop, new Order { Product = args[0], Units = int.Parse(args[1]) });
 await transaction.CommitAsync();
 
-// Adds to the caller's transaction: the event exists if and only if the order does. If it throws, the transaction is disposed of without a commit.
+// Adds to the caller's transaction: the event exists if and only if the order does. An exception
+// disposes of the transaction without a commit.
 static async Task Place(Shop shop, Order order)
 {
     shop.Orders.Add(order);
-    await shop.SaveChangesAsync(); // the database gives the id
+    await shop.SaveChangesAsync(); // the database assigns the id
     var payload = JsonSerializer.Serialize(new { order_id = order.Id, product = order.Product, units = order.Units });
     await shop.Database.ExecuteSqlAsync($"SELECT outbox_record('order', {order.Id.ToString()}, 'placed', {payload}::json)");
 }

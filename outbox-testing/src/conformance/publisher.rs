@@ -204,7 +204,7 @@ pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     assert_ne!(entries[1].subject, fixed);
 }
 
-/// An oversized message fails permanently. Others are not affected.
+/// An oversized message fails permanently. Other messages are not affected.
 pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) {
     let oversize = Message {
         payload: Bytes::from(vec![b'x'; fixture.payload_bytes_too_many()]),

@@ -291,7 +291,7 @@ impl MemoryStore {
         self.lock().delete(row_id);
     }
 
-    /// Drops ended pauses without releasing their messages. Not public API.
+    /// Removes ended pauses and keeps their messages held. Not public API.
     #[doc(hidden)]
     pub fn drop_ended_pauses(&self) {
         self.lock().drop_ended_pauses();

@@ -24,7 +24,7 @@ pub(crate) struct Evidence {
     pub(crate) committed: Vec<Message>,
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// One entry per effect. For notices, their keys.
+    /// One entry per effect. For `notifications`, the keys.
     pub(crate) effects: BTreeMap<Part, Vec<Uuid>>,
     pub(crate) books: Books,
     pub(crate) outbox_dead: u64,

@@ -24,7 +24,7 @@ pub async fn messages_of_a_blocked_aggregate_wait_alone<F: StoreFixture>(fixture
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
-/// Waiting rows included.
+/// Waiting rows count too.
 pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
@@ -46,7 +46,7 @@ pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "b1");
 }
 
-/// The messages are unchanged.
+/// The messages come unchanged.
 pub async fn an_ended_block_returns_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
     let rows = until_blocks_have_ended(fixture, &leases).await;
@@ -162,7 +162,7 @@ pub async fn only_leased_partitions_return_waiting_messages<F: StoreFixture>(fix
     );
 }
 
-/// So that no message starves.
+/// No message starves.
 pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     for id in ["b", "c", "a"] {

@@ -182,7 +182,7 @@ pub async fn a_row_id_counter_set_back_keeps_the_order<F: StoreFixture>(fixture:
     }
 }
 
-/// A new owner first fetches what the former owner had in flight.
+/// A new owner fetches messages in flight of the former owner first.
 pub async fn messages_in_flight_of_a_former_owner_come_first<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "a"]).await;
     assert_eq!(rows.len(), 2);
@@ -207,7 +207,7 @@ pub async fn messages_in_flight_of_a_former_owner_come_first<F: StoreFixture>(fi
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// The exceeding row is included.
+/// The row that exceeds the bound is included.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {

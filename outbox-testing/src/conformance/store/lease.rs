@@ -145,7 +145,7 @@ pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) 
     store(fixture).preflight(true).await;
 }
 
-/// Each relay counts once.
+/// Each relay counts once, until its announcement expires.
 pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);

@@ -38,7 +38,7 @@ async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow
     }
 }
 
-/// Then the messages come in order. No failures count.
+/// After the pause, the messages come in order. No failures count.
 pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     commit_all(fixture, [Probe::sampled("c", 1)]).await;
@@ -105,7 +105,7 @@ pub async fn an_inactive_pause_holds_no_message<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// The pause of all types comes first.
+/// The pause of all types comes first. A new pause replaces an earlier pause of the same scope.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
     assert!(!store(fixture).unpause(None).await, "there is none");

@@ -69,7 +69,7 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Newest first. At its row limit, a search returns its position.
+/// Results are newest first. At its row limit, a search returns its position.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (of_a, of_b) = (of(&rows, "a"), of(&rows, "b"));
@@ -144,7 +144,7 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// For an expired lease, with the last owner.
+/// An expired lease is listed with its last owner.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();

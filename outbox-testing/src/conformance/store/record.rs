@@ -8,7 +8,7 @@ use outbox_core::message::{Events, IntoEvents as _};
 use super::StoreFixture;
 use super::support::*;
 
-/// Its sequences are reused.
+/// Rolled-back sequences are reused.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));

@@ -242,7 +242,7 @@ fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }
 
-/// It starts with zero attempts and can be replayed.
+/// A copy starts with zero attempts and can be replayed.
 pub async fn a_replayed_copy_is_an_ordinary_message<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b"]).await;
     settled(fixture, &leases, &rows, dead(true)).await;

@@ -4,7 +4,7 @@ use super::*;
 
 const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
-/// After a retry, they come in order.
+/// After a stop, prefetched deliveries come again in order.
 pub async fn released_prefetched_messages_come_immediately<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -62,7 +62,7 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// Such messages stay until they are answered.
+/// Requested messages stay until they are answered.
 pub async fn messages_requested_by_another_version_are_reported<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
