@@ -30,7 +30,7 @@ PLACEMENT = f"{OUTBOX}table.fields.additional.placement"
 ROWS = """
     SELECT id, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, payload, headers::text, created_at
     FROM outbox_messages WHERE aggregate_type <> 'marker' ORDER BY row_id"""
-# What outbox_record does not write: payloads that are no JSON, and copies of a replay.
+# Rows that outbox_record does not write: payloads other than JSON, and copies of a replay.
 ROW = """
     INSERT INTO outbox_messages (id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, payload, headers, event_id)
     VALUES (%s, 0, 'order', '42', 'order.placed', 1, 'application/cbor', %s, '{}', %s)"""
@@ -73,7 +73,7 @@ def read_by_the_wire_format(message: dict) -> dict:
 
 
 def messages(db: psycopg.Connection, folder: Path) -> None:
-    """Rows of every kind arrive as they are, with the right of replication alone, in the order of their aggregate."""
+    """Rows of every kind arrive unchanged and in aggregate order. The replication right suffices."""
     with Engine(db, folder) as engine:
         record(db, payload='{"order_id":  "42", "text": "ü \\u00fc"}', headers='{"Tenant": "a", "traceparent": "00-1-2-01"}')
         record(db, event_name="paid", event_version=4294967295, dedup_key="paid-42")
@@ -88,7 +88,7 @@ def messages(db: psycopg.Connection, folder: Path) -> None:
         found = engine.take()
         compare(found, db.execute(ROWS).fetchall())
         headers = [read_by_the_wire_format(message) for message in found]
-        # What the wire format would encode, and Debezium does not.
+        # The wire format encodes this, Debezium does not.
         assert headers[2]["ce-subject"] == "a b/üA" and headers[2]["headers"] == '{ "tenant" : "Müller" }', headers[2]
         writers = [Thread(target=write, args=(number,)) for number in range(4)]
         for writer in writers:
@@ -112,10 +112,10 @@ def write(number: int) -> None:
 
 
 def restarts(db: psycopg.Connection, folder: Path) -> None:
-    """Nothing is lost when the engine stops or is killed. What was not noted comes again, with the same id."""
+    """A stopped or killed engine loses no message. Messages after the stored offset come again, with the same id."""
     sent, found = [], []
     for start, kill in enumerate([False, True, True, False]):
-        if start:  # what was recorded before the slot was made is not sent
+        if start:  # messages recorded before the slot are not sent
             sent.append(str(record(db, event_name="restarted")))
         with Engine(db, folder) as engine:
             sent.append(str(record(db, event_name="restarted")))
@@ -123,12 +123,12 @@ def restarts(db: psycopg.Connection, folder: Path) -> None:
             if kill:
                 engine.process.kill()
     assert list(dict.fromkeys(found)) == sent, (found, sent)
-    # Without the stored offset, the slot still knows.
+    # Without the stored offset, the slot has the position.
     (folder / f"{DATABASE}.offsets").unlink()
     last = str(record(db, event_name="restarted"))
     with Engine(db, folder) as engine:
         assert last in [message["headers"].get("ce-id") for message in engine.take()]
-    # The log of other tables is given back while no event is recorded.
+    # WAL of other tables is released while no event is recorded.
     with Engine(db, folder) as engine:
         db.execute("CREATE TABLE noise AS SELECT repeat(md5(n::text), 30) FROM generate_series(1, 10000) AS n")
         end = db.execute("SELECT pg_current_wal_lsn()").fetchone()[0]
@@ -170,7 +170,7 @@ def says(failure: str, text: str) -> None:
     assert text in failure, f"another error than {text!r}:\n{failure}"
 
 
-# Changes to the file with which the engine stops, and its error.
+# Changes to the file that stop the engine, and the error of the engine.
 DELEGATE = "debezium.format.value.delegate.converter.type"
 REFUSED = [
     ({f"{OUTBOX}table.field.event.key": ""}, "aggregateid is not a valid field name"),
@@ -184,7 +184,7 @@ REFUSED = [
 
 
 def refused(db: psycopg.Connection, folder: Path) -> None:
-    """What stops the engine, at the first event or heartbeat."""
+    """Mistakes that stop the engine at the first event or heartbeat."""
     for changed, text in REFUSED:
         with temporary(db, folder, **{"debezium.source.heartbeat.interval.ms": "500", **changed}) as engine:
             record(db)
@@ -193,7 +193,7 @@ def refused(db: psycopg.Connection, folder: Path) -> None:
 
 
 def wrong(db: psycopg.Connection, folder: Path) -> None:
-    """What the engine does without an error, and not as one would think."""
+    """Mistakes that the engine accepts without an error."""
 
     def first(**changed: str) -> dict:
         with temporary(db, folder, **changed) as engine:
@@ -229,7 +229,7 @@ def wrong(db: psycopg.Connection, folder: Path) -> None:
         record(db, payload='{"a": 1}')
         assert engine.take()[0]["payload"] == b'{"a": 1}'
         assert "Expand JSON payload is turned on but payload is not a string" in engine.log.read_text()
-    # The subjects that our consumers filter by.
+    # The subjects of the consumers' filters.
     lines = (ROOT / "examples/debezium/subjects.properties").read_text().splitlines()
     subjects = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     assert len(subjects) == 3 and first(**subjects)["topic"] == "events.order.shard-0.placed", subjects
@@ -241,7 +241,7 @@ def wrong(db: psycopg.Connection, folder: Path) -> None:
 
 
 def publications(db: psycopg.Connection, folder: Path) -> None:
-    """What depends on the publication, on the slot and on the layout of the tables."""
+    """Dependencies on the publication, the slot and the layout of the tables."""
     snippets = {name: (ROOT / f"examples/debezium/{name}.sql").read_text() for name in ["due", "release", "purge"]}
     # With a filter, delayed messages wait for a job that inserts them again.
     db.execute(snippets["due"])
@@ -253,16 +253,16 @@ def publications(db: psycopg.Connection, folder: Path) -> None:
         second = engine.take()
         assert (len(first), [message["headers"]["id"] for message in second]) == (1, [str(delayed)]), (first, second)
         assert second[0]["headers"]["ce-sequence"] == str(int(first[0]["headers"]["ce-sequence"]) - 1)
-    # Nobody settles the rows.
+    # The rows stay unsettled.
     db.execute("UPDATE outbox_messages SET created_at = now() - interval '8 days'")
     record(db)
     db.execute(snippets["purge"])
     assert db.execute("SELECT count(*) FROM outbox_messages").fetchone()[0] == 1
-    # What was recorded before the slot was made is sent by a snapshot only, which needs one more right.
+    # Messages recorded before the slot need a snapshot, and one more right.
     snapshot = {"debezium.source.snapshot.mode": "initial"}
     with temporary(db, folder) as engine:
         assert engine.take() == []
-    # Both errors below are tried again without end by default.
+    # By default, both errors below are retried forever.
     once = {"debezium.source.errors.max.retries": "1"}
     with temporary(db, folder, **snapshot, **once) as engine:
         says(engine.failure(), "permission denied for table outbox_messages")

@@ -20,7 +20,7 @@ ROOT = HERE.parent.parent
 SERVER = os.environ["DATABASE_URL"].replace("postgres://", "postgresql://", 1)
 DATABASE, ROLE = "outbox_debezium_check", "outbox_debezium"
 JAVA = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=WARN", "-cp", f"{os.environ['DEBEZIUM_JARS']}/*", HERE / "Router.java"]
-# Seconds for a start of the engine, and for what must come. It takes 5 on an idle machine.
+# Seconds for a start of the engine, and for expected messages. A start takes 5 s on an idle machine.
 LIMIT = 120
 
 
@@ -29,7 +29,7 @@ def connect(**options) -> psycopg.Connection:
 
 
 def make_database() -> psycopg.Connection:
-    # Slots of an earlier run can be dropped from inside their database only, and keep it from being dropped.
+    # A slot of an earlier run blocks dropping its database, and is dropped from within that database only.
     with contextlib.suppress(psycopg.OperationalError), connect(dbname=DATABASE) as old:
         old.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
     with connect() as server:
@@ -104,7 +104,7 @@ class Engine:
             raise AssertionError(f"nothing came within {LIMIT} s\n{self.log_end()}") from None
 
     def take(self) -> list[dict]:
-        """All messages of what has been committed until now: those before that of an event which is recorded here."""
+        """All messages committed so far: the messages before an event that this function records."""
         marker = str(uuid4())
         record(self.db, "marker", marker)
         return self.until(marker)

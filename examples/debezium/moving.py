@@ -23,7 +23,7 @@ OLD = """
     GRANT INSERT ON outboxevent TO outbox_check_service;
     GRANT SELECT, UPDATE ON orders TO outbox_check_service"""
 PREFIX = "debezium.transforms.outbox."
-# The router as it is without our properties.
+# The router without the properties of this project.
 PROPERTIES = {
     "debezium.source.table.include.list": "public.outboxevent",
     "debezium.source.publication.name": "outboxevent_debezium",
@@ -38,7 +38,7 @@ OURS = "SELECT id, aggregate_id, event_type, payload, sequence FROM outbox_messa
 
 
 class Services:
-    """Services that go on writing to the old table. The n-th event of an order says so."""
+    """Services that continue to write to the old table. Each event has its number in the order."""
 
     def __init__(self):
         self.stopped, self.errors = Event(), []
@@ -104,7 +104,7 @@ def own_publication(db: psycopg.Connection, folder: Path, slot: str) -> None:
 
 
 def moving(db: psycopg.Connection, folder: Path) -> None:
-    """Every event is sent once, by the one or by the other, in the order of its aggregate."""
+    """Each event is sent exactly once, in aggregate order."""
     db.execute(OLD)
     slot = "outbox_debezium_check_old"
     own_publication(db, folder, slot)
@@ -117,7 +117,7 @@ def moving(db: psycopg.Connection, folder: Path) -> None:
             run(db, "switch.sql")
             wait_for_events(db, 200)
             before = engine.until("switch")
-        # Debezium has ended; what it finds after the way back is in the log of its slot.
+        # Debezium has ended. Its slot retains the events for its restart.
         run(db, "back.sql")
         wait_for_events(db, 200)
         services.stop()
