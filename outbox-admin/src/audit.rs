@@ -1,6 +1,4 @@
 //! Reads recorded operations and the state of their messages.
-//!
-//! Invariant: reads only.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

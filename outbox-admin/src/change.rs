@@ -1,6 +1,6 @@
 //! Previews of retry, skip and replay.
 //!
-//! Invariant: a preview only reads. A later change selects again, so its counts may differ.
+//! A later change selects again, so its counts may differ.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Preview of forgetting aggregates.
 //!
-//! Invariant: a preview only reads. Stream, inboxes and backups are not covered.
+//! Stream, inboxes and backups are not covered.
 
 use std::num::NonZeroU32;
 

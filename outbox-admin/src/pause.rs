@@ -1,6 +1,4 @@
 //! Pauses of publishing, see [`Pause`]. Pauses of consumers are in `outbox-inbox`.
-//!
-//! Invariant: previews only read.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

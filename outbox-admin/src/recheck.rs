@@ -1,7 +1,6 @@
 //! Checks whether the cause of a failure still holds.
 //!
-//! Invariant: reads only. [`Holds::Still`] and [`Holds::Gone`] need proof; everything else is
-//! [`Holds::Unknown`].
+//! [`Holds::Still`] and [`Holds::Gone`] need proof; everything else is [`Holds::Unknown`].
 
 use std::collections::BTreeMap;
 use std::fmt;

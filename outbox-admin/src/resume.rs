@@ -1,6 +1,4 @@
 //! Preview of ending a back-off.
-//!
-//! Invariant: reads only.
 
 use outbox_core::{Aggregate, OutboxReader, StoreError};
 

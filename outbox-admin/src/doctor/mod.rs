@@ -1,6 +1,6 @@
 //! Checks whether database, stream, consumers and settings fit together.
 //!
-//! Invariant: reads only; rules are pure functions over facts.
+//! Rules are pure functions over facts.
 
 mod broker;
 mod database;

@@ -1,6 +1,4 @@
 //! Previews and applies changes to consumer dead letters.
-//!
-//! Invariant: a preview only reads.
 
 use outbox_core::{Intent, Operation, OperationKind, OperationScope};
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};

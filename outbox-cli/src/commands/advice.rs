@@ -18,7 +18,7 @@ use crate::config::Outbox;
 
 #[derive(Debug)]
 pub(super) struct Advice {
-    /// The part of the error that an operator can fix.
+    /// Repairable errors.
     pub(super) answer: Option<DatabaseAnswer>,
     error: String,
     pub(super) next: Next,

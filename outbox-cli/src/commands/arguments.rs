@@ -15,7 +15,7 @@ use crate::output::Format;
 /// Last line of every help text.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 failed, 2 wrong command line, file or environment, 3 degraded, 4 stuck, 5 nothing matched";
 
-/// Which outbox, and in which form it answers.
+/// Common arguments.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PlaceArguments {
@@ -87,7 +87,7 @@ impl SelectionArguments {
     }
 }
 
-/// How many rows a list has.
+/// List length.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LimitArguments {
     /// Maximum rows.
@@ -116,7 +116,6 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shorter intervals show no change; longer ones exceed an operator's patience.
 pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
     let between = parse_duration(text)?;
     if (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&between) {
@@ -173,10 +172,11 @@ mod tests {
     }
 }
 
-/// Whether to look twice.
+/// Forecast option.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct ForecastArguments {
-    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published, when consumers catch up, and which messages expire unread.
+    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published,
+    /// when consumers catch up, and which messages expire unread.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
     pub forecast: Option<Duration>,
 }

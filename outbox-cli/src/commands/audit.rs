@@ -1,6 +1,4 @@
 //! `outbox audit`: recorded operations and their results.
-//!
-//! Invariant: reads only.
 
 use std::fmt::Write as _;
 
@@ -20,7 +18,7 @@ use crate::output::{self, Print, plain, say};
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AuditCommand {
-    /// One operation, instead of the list.
+    /// One operation.
     #[command(subcommand)]
     pub show: Option<AuditSubcommand>,
     /// The list.
@@ -28,14 +26,14 @@ pub struct AuditCommand {
     pub list: ListOperationsCommand,
 }
 
-/// The commands about one operation.
+/// Subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum AuditSubcommand {
     /// Show an operation, and the present state of its messages or dead letters.
     Show(ShowOperationCommand),
 }
 
-/// Arguments of `outbox audit` without a subcommand.
+/// List arguments.
 #[derive(Debug, Clone, Args)]
 pub struct ListOperationsCommand {
     /// The outbox.

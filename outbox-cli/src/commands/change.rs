@@ -1,7 +1,6 @@
 //! `outbox retry` and `outbox replay`: preview, or with `--yes` the change.
 //!
-//! Invariant: nothing changes without `--yes`. Without a terminal there is no prompt, so scripts
-//! never hang. Every change has an operation that can continue after a crash.
+//! Every change has an operation that can continue after a crash.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
@@ -57,7 +56,7 @@ pub struct ChangeCommand {
         "id", "aggregate", "aggregate_type", "event_type", "since", "until", "all", "first", "actor", "reason",
     ])]
     pub operation: Option<OperationId>,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }
@@ -101,7 +100,6 @@ impl ChangeCommand {
         }
     }
 
-    /// Adds whether the causes of the first messages still hold.
     async fn add(&self, place: &Place, preview: &mut Preview) {
         let stream = Stream::new(place, &self.place);
         if let Some(unseen) = look_ahead(&place.store, &stream, preview, place.timeout).await {

@@ -10,10 +10,11 @@ use super::place::Place;
 use crate::failure::CommandError;
 use crate::output::say;
 
-/// How a change is confirmed.
+/// Confirmation options.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct ConfirmArguments {
-    /// Change only if the preview counts exactly this number. Required with `production = true` without a terminal.
+    /// Change only if the preview counts exactly this number. Required with `production = true`
+    /// without a terminal.
     #[arg(long, value_name = "COUNT", requires = "yes")]
     pub confirm: Option<u64>,
 }

@@ -1,6 +1,4 @@
 //! `outbox consumers`: lag and pauses of consumers with inbox tables beside the outbox.
-//!
-//! Invariant: nothing changes without `--yes`.
 
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, say, say_next};
 
-/// The commands about consumers.
+/// Subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConsumersCommand {
     /// List consumers of the stream and paused consumers, with their unhandled messages.
@@ -34,7 +32,7 @@ pub struct ListConsumersCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Whether to look twice.
+    /// Forecast option.
     #[command(flatten)]
     pub forecast: ForecastArguments,
 }
@@ -48,7 +46,7 @@ pub struct PauseConsumerCommand {
     /// The consumer.
     #[arg(value_name = "CONSUMER")]
     pub consumer: String,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }

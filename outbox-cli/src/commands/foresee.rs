@@ -1,6 +1,6 @@
 //! Observes an outbox twice and extrapolates.
 //!
-//! Invariant: reads only. Parts that cannot be read are left out.
+//! Parts that cannot be read are left out.
 
 use std::fmt::Write as _;
 

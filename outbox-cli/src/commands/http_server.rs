@@ -110,7 +110,6 @@ mod tests {
     struct Server {
         address: SocketAddr,
         release: Arc<Semaphore>,
-        /// One permit per request to `/slow` that has started.
         begun: Arc<Semaphore>,
         stop: CancellationToken,
         task: tokio::task::JoinHandle<()>,

@@ -9,7 +9,7 @@ const VARIABLE: &str = "OUTBOX_ACTOR";
 
 pub(super) const NO_REASON: &str = "no reason was given";
 
-/// Who makes the change, and why.
+/// Actor and reason.
 #[derive(Debug, Clone, Default, Args)]
 pub struct IntentArguments {
     /// Actor, for the audit. Default: the variable `OUTBOX_ACTOR`, else user and machine.
@@ -20,7 +20,7 @@ pub struct IntentArguments {
     pub reason: Option<String>,
 }
 
-/// How a change is made: by whom and why, and whether at all.
+/// Change options.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MakeArguments {
     /// Who and why.
@@ -29,7 +29,7 @@ pub struct MakeArguments {
     /// Make the change. Without this option the command prints a preview.
     #[arg(long)]
     pub yes: bool,
-    /// How it is confirmed in production.
+    /// Confirmation options.
     #[command(flatten)]
     pub confirm: ConfirmArguments,
 }

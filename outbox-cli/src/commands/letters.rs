@@ -1,6 +1,4 @@
 //! `outbox dead-letters`: consumer dead letters with inbox tables beside the outbox.
-//!
-//! Invariant: nothing changes without `--yes`.
 
 mod change;
 mod groups;
@@ -25,7 +23,7 @@ pub use groups::GroupLettersCommand;
 
 const GROUPED_MAX: usize = 100_000;
 
-/// The commands about dead letters of consumers.
+/// Subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum LettersCommand {
     /// List dead letters, oldest first.
@@ -117,12 +115,13 @@ pub struct ShowLetterCommand {
     /// The dead letter, by its key.
     #[arg(value_name = "DEAD_LETTER", value_parser = input::letter_id)]
     pub id: Uuid,
-    /// Also show the payload, with sensitive fields masked. Only for events of the program or the file (`events`).
+    /// Also show the payload, with sensitive fields masked. Only for events of the program or the
+    /// file (`events`).
     #[arg(long)]
     pub payload: bool,
 }
 
-/// Arguments of the commands that change dead letters.
+/// Arguments of changes.
 #[derive(Debug, Clone, Args)]
 pub struct ChangeLettersCommand {
     /// The outbox.
@@ -137,7 +136,7 @@ pub struct ChangeLettersCommand {
     /// Dead letters of all consumers.
     #[arg(long)]
     pub all: bool,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }

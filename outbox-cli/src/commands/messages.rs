@@ -66,7 +66,8 @@ pub struct ShowCommand {
     /// The message.
     #[arg(value_name = "MESSAGE", value_parser = input::message_id)]
     pub id: MessageId,
-    /// Also show the payload, with sensitive fields masked. Only for events of the program or the file (`events`).
+    /// Also show the payload, with sensitive fields masked. Only for events of the program or the
+    /// file (`events`).
     #[arg(long)]
     pub payload: bool,
 }

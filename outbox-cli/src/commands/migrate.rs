@@ -1,7 +1,6 @@
 //! `outbox migrate`: lists migrations, prints SQL, and with `--yes` applies it.
 //!
-//! Invariant: nothing changes without `--yes`. Tables created by other means stay untouched,
-//! because their version is unknown.
+//! Tables created by other means stay untouched, because their version is unknown.
 
 use clap::{Args, ValueEnum};
 use outbox::inbox::migration as of_inbox;
@@ -33,12 +32,12 @@ pub struct MigrateCommand {
     /// Apply missing migrations, and record them.
     #[arg(long)]
     pub yes: bool,
-    /// How it is confirmed in production.
+    /// Confirmation options.
     #[command(flatten)]
     pub confirm: ConfirmArguments,
 }
 
-/// Tables that belong together.
+/// Table group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartArgument {

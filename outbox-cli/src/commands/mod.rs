@@ -58,7 +58,8 @@ pub enum OutboxCommand {
     List(messages::ListCommand),
     /// Show a message; with `--payload` also its masked payload.
     Show(messages::ShowCommand),
-    /// Publish dead letters again, or let their aggregates continue without them (`--skip`). `--yes` changes.
+    /// Publish dead letters again, or let their aggregates continue without them (`--skip`).
+    /// `--yes` changes.
     Retry(change::RetryCommand),
     /// Publish copies of published messages or dead letters. `--yes` changes.
     Replay(change::ChangeCommand),

@@ -1,4 +1,4 @@
-//! Plans and results of changes, as all changing commands print them.
+//! Plans and results of changes.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,6 @@ use crate::output::{self, Format, Print, plain, say, say_next};
 
 pub(super) const PREVIEWED: &str = "nothing was changed; re-run with `--yes`";
 
-/// Prints what a change would do.
 pub(super) fn previewed(format: Format, plan: &Plan) -> Result<Outcome, CommandError> {
     output::one(format, plan)?;
     if !plan.is_possible {
@@ -29,7 +28,6 @@ pub(super) struct Changed {
     changed: u64,
     /// `None` if nothing changed.
     operation: Option<String>,
-    /// The result as a sentence.
     what: String,
 }
 
@@ -43,7 +41,6 @@ impl Changed {
         }
     }
 
-    /// Prints the result, and the command that shows the operation.
     pub(super) fn say(&self, format: Format) -> Result<Outcome, CommandError> {
         output::one(format, self)?;
         let Some(operation) = &self.operation else {

@@ -1,6 +1,4 @@
 //! `outbox pause`: pauses publishing of everything or of an aggregate type.
-//!
-//! Invariant: nothing changes without `--yes`.
 
 use std::time::Duration;
 
@@ -26,7 +24,7 @@ pub struct PauseCommand {
     /// Duration of the pause, such as `2h`, at most a century; otherwise until `outbox resume`.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub lasts: Option<Duration>,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }
@@ -68,7 +66,7 @@ impl PauseCommand {
     }
 }
 
-/// Warns of an unknown aggregate type, by the rule of `outbox doctor`. Errors give no warning.
+/// Warns of an unknown aggregate type, by the rule of `outbox doctor`.
 async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<String> {
     let known = place.store.knows_type(aggregate_type?);
     let known = tokio::time::timeout(place.timeout, known).await.ok()?.ok()?;

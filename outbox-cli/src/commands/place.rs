@@ -23,7 +23,6 @@ use crate::failure::CommandError;
 use crate::invocation;
 use crate::output::say;
 
-/// Timeout of a connection to NATS.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// An outbox and its store. NATS is connected on demand.
@@ -33,7 +32,6 @@ pub(super) struct Place {
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
     is_production: bool,
-    /// Role in advice about missing rights.
     role: Role,
 }
 
@@ -73,7 +71,6 @@ impl Place {
         self.is_production
     }
 
-    /// Opens the selected outbox, or all, for reading.
     pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
         Self::open_all_for(arguments, Sessions::Reading).await
     }
@@ -218,7 +215,6 @@ impl Place {
         self.outbox.nats_url == other.outbox.nats_url && stream(self) == stream(other)
     }
 
-    /// Checks the stream without publishing.
     pub(super) async fn broker(&self) -> BrokerCheck {
         self.broker_by(self.publisher().await).await
     }

@@ -25,7 +25,8 @@ pub struct ProveCommand {
     /// Messages recorded since this time: `24h` ago, a date, or a time by RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
-    /// Messages recorded before this time. Messages of a transaction that is open for longer are not included.
+    /// Messages recorded before this time. Messages of a transaction that is open for longer are
+    /// not included.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = input::time)]
     pub until: OffsetDateTime,
     /// Only this consumer; otherwise all durable consumers of the stream. May be repeated.
@@ -44,7 +45,6 @@ impl ProveCommand {
             ));
         }
         let place = Place::open(&self.place).await?;
-        // Read-only sessions with a statement timeout.
         let reading = place.reading(1).await?;
         let publisher = place.publisher().await.map_err(CommandError::failed)?;
         let inboxes = self.inboxes(&reading).await?;
@@ -80,7 +80,6 @@ impl ProveCommand {
         Ok(inboxes)
     }
 
-    /// Durable consumers with their ack floors.
     async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
         let client = place.client().await.map_err(|error| error.to_string())?;
         let consumers = stream::durables(place, client).await?;

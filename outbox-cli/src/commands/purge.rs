@@ -31,7 +31,7 @@ pub struct PurgeCommand {
     /// Also erase dead letters of consumers, if their tables are in the database of the outbox.
     #[arg(long)]
     pub dead_letters: bool,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }

@@ -1,4 +1,4 @@
-//! Consumers of a message on the stream, with their inbox rows. Consumes and changes nothing.
+//! Consumers of a message on the stream, with their inbox rows.
 
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;

@@ -29,18 +29,19 @@ pub struct ReconcileCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Compare messages recorded since this time: `2d` ago, a date, or a time by RFC 3339. Start after messages that left the stream by design
-    /// (`max_age`, a purge): they look lost.
+    /// Compare messages recorded since this time: `2d` ago, a date, or a time by RFC 3339. Start
+    /// after messages that left the stream by design (`max_age`, a purge): they look lost.
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub since: OffsetDateTime,
-    /// Compare messages recorded before this time. Messages published meanwhile may look lost, and are sent again.
+    /// Compare messages recorded before this time. Messages published meanwhile may look lost, and
+    /// are sent again.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = input::time)]
     pub until: OffsetDateTime,
-    /// The shortest `InboxConfig::retention` of all consumers. Older messages would be applied twice, so an earlier span is rejected.
-    /// `forever` if all consumers keep sequences.
+    /// The shortest `InboxConfig::retention` of all consumers. Older messages would be applied
+    /// twice, so an earlier span is rejected. `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }

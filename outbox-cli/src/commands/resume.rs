@@ -1,6 +1,4 @@
 //! `outbox resume`: ends a back-off or a pause.
-//!
-//! Invariant: nothing changes without `--yes`.
 
 use clap::Args;
 use outbox::core::{
@@ -25,10 +23,11 @@ pub struct ResumeCommand {
     /// End the back-off of this aggregate, such as `order/4711`. Without an aggregate, end a pause.
     #[arg(value_name = "TYPE/ID", value_parser = input::aggregate, conflicts_with = "aggregate_type")]
     pub aggregate: Option<Aggregate>,
-    /// End the pause of aggregates of this type. Without this option, the pause of all messages ends.
+    /// End the pause of aggregates of this type. Without this option, the pause of all messages
+    /// ends.
     #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]
     pub aggregate_type: Option<String>,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }

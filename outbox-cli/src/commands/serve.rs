@@ -38,7 +38,6 @@ const BOUNDS: Bounds = Bounds {
     patience: Duration::from_secs(30),
 };
 
-/// How long open pages may delay the exit.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Arguments of `outbox serve`.

@@ -19,7 +19,6 @@ pub(super) enum Sessions {
     Making,
 }
 
-/// Up to `most` sessions. The error concerns the address.
 pub(super) async fn open(
     address: &str,
     sessions: Sessions,
@@ -191,7 +190,6 @@ mod tests {
             error.to_string().contains("max_statement_time exceeded"),
             "{error}"
         );
-        // The session remains usable. A busy machine may need several attempts.
         eventually("an answer", async || {
             db.execute_unprepared("SELECT 1").await.is_ok()
         })

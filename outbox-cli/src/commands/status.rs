@@ -19,7 +19,6 @@ use crate::output::{self, Print, plain, say};
 
 const CONSUMERS_MAX: Duration = Duration::from_secs(5);
 
-/// Interval for the rate of a large backlog.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
 /// Arguments of `outbox status`.
@@ -28,7 +27,7 @@ pub struct StatusCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Whether to look twice.
+    /// Forecast option.
     #[command(flatten)]
     pub forecast: ForecastArguments,
 }
@@ -44,7 +43,6 @@ impl StatusCommand {
             } = look(&place).await;
             let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
-                // Other outboxes are still reported.
                 Err(error) => {
                     if let Some(earlier) = failure.replace(error) {
                         say(&format!("error: {earlier}"));
@@ -72,7 +70,6 @@ impl StatusCommand {
                 status.add(next.state, next.what.as_str(), next.next.clone());
             }
             let mut forecast = self.forecast;
-            // If the backlog exceeds the count, its rate is what matters.
             if !status.backlog.pending_is_exact {
                 forecast.forecast.get_or_insert(RATE_OVER);
             }
@@ -105,7 +102,7 @@ struct Look {
     consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
 }
 
-/// Reads NATS. An unavailable stream is read only once.
+/// Reads NATS.
 async fn look(place: &Place) -> Look {
     let broker = place.broker().await;
     let unknown = |broker, error: &str| Look {

@@ -1,6 +1,4 @@
 //! Reads a stream and its consumers from NATS and the inbox tables.
-//!
-//! Invariant: consumes and changes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +35,7 @@ pub(super) fn consumers_of(
     Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
-/// Durable consumers of the stream. The error is for people.
+/// Durable consumers of the stream.
 pub(super) async fn durables(place: &Place, client: Client) -> Result<Vec<consumer::Info>, String> {
     let handle = handle(place, client).await?;
     let consumers = handle.consumers().try_collect::<Vec<_>>().await;
@@ -68,7 +66,6 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
 
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 const WATCHED_FOR: Duration = Duration::from_secs(3);
-/// Including the answers of the last observation.
 pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
 
 /// Consumers of the stream and paused consumers. Without inbox tables, dead letters and pauses

@@ -1,7 +1,6 @@
 //! Stream access for commands and the dashboard.
 //!
-//! Invariant: consumes and changes nothing. NATS is connected once, on demand, and reconnects by
-//! itself.
+//! NATS is connected once, on demand, and reconnects by itself.
 
 use async_trait::async_trait;
 use outbox::Failure;
@@ -57,7 +56,6 @@ impl Stream {
     }
 }
 
-/// Inbox rows in the databases of `places`.
 pub(super) async fn inboxes(
     place: &Place,
     places: &[Place],

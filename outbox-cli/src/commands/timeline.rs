@@ -1,7 +1,5 @@
 //! `outbox timeline`: history of an aggregate's events. Reads the inboxes of all outboxes in the
 //! file with the same stream.
-//!
-//! Invariant: reads only.
 
 use std::fmt::Write as _;
 

@@ -140,7 +140,6 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
     ))
 }
 
-/// Checks that need no server.
 fn check(outbox: &Outbox) -> Result<(), ConfigError> {
     let (name, section) = (outbox.name(), &outbox.section);
     let wrong = |error: &(dyn std::error::Error + 'static)| {

@@ -31,14 +31,12 @@ fn the_printed_file_holds_the_defaults() {
     assert_eq!(printed_stream.event_stream().unwrap(), stream);
     let relay = printed.outboxes[0].section.relay.relay_config();
     assert_eq!(relay, RelayConfig::default());
-    // The printed file states these defaults; without a file, the library supplies them.
     let mut without = printed.clone();
     let section = &mut without.outboxes[0].section.stream;
     (section.duplicate_window, section.max_age, section.replicas) = (None, None, None);
     assert_eq!(without, empty);
 }
 
-/// Commented-out keys of the printed file must exist too.
 #[test]
 fn commented_settings_of_printed_file_exist() {
     let is_setting = |line: &str| {

@@ -9,7 +9,6 @@ const CONTAINERFILE: &str = include_str!("../../deploy/Containerfile");
 const MANIFEST: &str = include_str!("../../deploy/kubernetes.yaml");
 const HTTP: &str = include_str!("../../src/commands/relay/http.rs");
 
-/// The command line of the program.
 #[derive(Debug, Parser)]
 struct Program {
     #[command(subcommand)]

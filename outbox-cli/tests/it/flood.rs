@@ -27,7 +27,6 @@ fn limited() -> Command {
     command
 }
 
-/// This process holds both ends of its connections.
 fn raise_own_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -61,7 +60,7 @@ async fn connections(address: &str, count: usize) -> Vec<TcpStream> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
-/// Endless headers of 400 kB. The server may close the connections.
+/// Endless headers of 400 kB.
 async fn unfinished_headers(address: &str) {
     let header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(400_000));
     let send = async || {
@@ -69,7 +68,6 @@ async fn unfinished_headers(address: &str) {
         let _ = stream.write_all(header.as_bytes()).await;
         stream
     };
-    // Kept open until all are sent.
     let _open = join_all((0..1_000).map(|_| send())).await;
 }
 

@@ -19,7 +19,6 @@ use crate::log::{reading, until_it_reads};
 use crate::operate::answer::ask;
 use crate::place::{Kind, Place, Program};
 
-/// Hostile rows per run, each with its own aggregate.
 const ROWS: u64 = 120;
 
 /// Memory limit of the printed manifest, in KiB.
@@ -56,7 +55,6 @@ fn pick<'a>(random: &mut fastrand::Rng, from: &[&'a str]) -> &'a str {
     from[random.usize(..from.len())]
 }
 
-/// Texts that have broken subjects, headers, JSON, SQL or terminals.
 const TEXTS: &[&str] = &[
     "",
     "order",
@@ -257,7 +255,6 @@ async fn rows(place: &Place) -> Vec<(Uuid, i64)> {
         .collect()
 }
 
-/// Fails if a message has a forbidden header.
 async fn on_stream(place: &Place) -> BTreeSet<Uuid> {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let mut stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
@@ -442,7 +439,6 @@ async fn hostile_rows_of_sqlite_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, 3).await;
 }
 
-/// Failures print the seed.
 #[tokio::test]
 async fn hostile_rows_of_a_random_seed_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, fastrand::u64(..)).await;

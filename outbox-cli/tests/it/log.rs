@@ -77,7 +77,6 @@ fn set_up(ask: &impl Fn(&str) -> Answer) {
         begun.out.contains("next: outbox relay list") && begun.out.contains("advice: start the log relay"),
         "{begun:?}"
     );
-    // Nothing changes the second time, and that is recorded too.
     ask("relay log init --yes").expect(0);
     let operations = ask("audit --kind init-log -o json").expect(0).json();
     was_written_down(&operations, &[0, 1]);
@@ -87,7 +86,6 @@ fn set_up(ask: &impl Fn(&str) -> Answer) {
     );
 }
 
-/// From polling to the log and back, without an interruption of publishing.
 #[tokio::test]
 async fn log_is_created_read_by_two_programs_and_removed() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -212,7 +210,6 @@ async fn log_init_checks_rights_and_name_before_changes() {
     place.close().await;
 }
 
-/// The log relay works with the printed rights, and a viewer sees its state.
 #[tokio::test]
 async fn printed_log_relay_rights_are_minimal() {
     let Some(place) = Place::open(Kind::Logical).await else {
@@ -260,7 +257,6 @@ async fn printed_log_relay_rights_are_minimal() {
     })
     .await;
 
-    // Viewers may also read inboxes.
     ask(&place, &config, "migrate --tables inbox --yes", &[]).expect(0);
     let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
     let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
@@ -306,7 +302,6 @@ async fn disabled_unsupported_or_renamed_log_is_a_finding() {
     place.close().await;
 }
 
-/// Previously reported as well or degraded, because the table had nothing pending.
 #[tokio::test]
 async fn logged_messages_without_log_relay_are_stuck() {
     let Some(place) = Place::open(Kind::Logical).await else {

@@ -23,14 +23,12 @@ pub(crate) enum Kind {
     Sqlite,
 }
 
-/// Generates one test per database.
 macro_rules! on_each_database {
     ($($test:ident),* $(,)?) => {
         $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb, sqlite Sqlite);)*
     };
 }
 
-/// Generates tests for features that SQLite lacks.
 macro_rules! on_both_servers {
     ($($test:ident),* $(,)?) => {
         $(crate::place::on_databases!($test: postgres Postgres, mariadb MariaDb);)*
@@ -186,7 +184,6 @@ impl Place {
     }
 }
 
-/// Killed if the test fails.
 pub(crate) struct Program {
     child: Child,
     log: Arc<Mutex<String>>,
@@ -201,7 +198,6 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Runs with only these variables.
     pub(crate) fn start(config: &str, variables: &[(&str, &str)]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_outbox")), config, variables)
     }
@@ -249,7 +245,6 @@ impl Program {
         after.split_whitespace().next().map(str::to_owned)
     }
 
-    /// Status 0 if the program does not answer yet.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let Some(address) = self.address() else {
             return (0, String::new());

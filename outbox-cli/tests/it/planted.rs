@@ -25,7 +25,6 @@ const TESTS: [&str; 10] = [
     "operate::timeline",
 ];
 
-/// Operators, and functions with their numbers of arguments.
 const CALLED: &str = include_str!("../golden/called.txt");
 
 fn parsed(list: &str) -> Called {

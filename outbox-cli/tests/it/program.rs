@@ -56,7 +56,6 @@ async fn relay_publishes_and_releases_leases_on_signal(kind: Kind) {
     place.close().await;
 }
 
-/// A copied configuration with another stream.
 #[tokio::test]
 async fn relay_with_another_stream_is_refused() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -91,8 +90,7 @@ async fn relay_with_another_stream_is_refused() {
     place.close().await;
 }
 
-/// A copied configuration with another server and the same stream name. A recreated stream on
-/// the same server is accepted.
+/// A copied configuration with another server and the same stream name.
 #[tokio::test]
 async fn stream_of_another_server_is_rejected() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -166,7 +164,6 @@ async fn lost_login_is_reported(kind: Kind, refusal: &str) {
         status == 503 && health.contains(refusal) && program.log().contains(refusal)
     })
     .await;
-    // The announcement expires like a lease.
     eventually("the end of the announcement", async || {
         ask(place, "status").says("expired")
     })
@@ -286,7 +283,6 @@ async fn wrong_configuration_exits_2() {
     }
 }
 
-/// Until its servers answer, the relay is alive and names the server.
 #[tokio::test]
 async fn relay_waiting_for_server_is_alive_not_ready() {
     let servers = [

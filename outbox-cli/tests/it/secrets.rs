@@ -40,7 +40,6 @@ async fn a_relay_logs_no_secret_at_level_trace() {
     };
     let variables = servers(&place);
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
-    // The first run creates the tables.
     for (count, format) in [(1, "text"), (2, "json")] {
         let config = format!("[log]\nformat = \"{format}\"\n{}", place.outbox("shop"));
         let mut program = Program::start(&config, &variables);

@@ -39,7 +39,6 @@ fn systemd_finds_nothing_wrong_in_the_unit() {
     let verify = ["verify", "--man=no"];
     let output = analyze(&program, &verify, &printed());
     assert!(output.status.success(), "{output:?}");
-    // Unknown keys only cause warnings.
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let misspelt = analyze(
         &program,
@@ -135,7 +134,6 @@ async fn unit_permits_all_system_calls_of_the_relay() {
     let table = place.folder.path().join("calls");
     let socket = place.folder.path().join("notify");
     let _systemd = UnixDatagram::bind(&socket).unwrap();
-    // Names need a lookup, as in production.
     let by_name = |url: &str| url.replace("127.0.0.1", "localhost");
     let (url, nats) = (by_name(&place.url), by_name(&place.nats));
     let variables = [
@@ -168,7 +166,6 @@ async fn unit_permits_all_system_calls_of_the_relay() {
     let allowed = allowed(&analyze, &printed());
     let denied: Vec<&&str> = made.iter().filter(|call| !allowed.contains(**call)).collect();
     assert!(denied.is_empty(), "{denied:?}");
-    // Sanity check: the filter denies something.
     assert!(!allowed.contains("mount") && !allowed.contains("setuid"));
     place.close().await;
 }
@@ -247,8 +244,7 @@ async fn stuck_relay_is_alive_not_ready_for_systemd() {
     place.close().await;
 }
 
-/// A waiting relay is alive, so systemd does not restart it, but not ready. The watchdog of
-/// another process is ignored.
+/// A waiting relay is alive, so systemd does not restart it, but not ready.
 #[tokio::test]
 async fn relay_waiting_for_server_is_not_ready_for_systemd() {
     let folder = tempfile::tempdir().unwrap();

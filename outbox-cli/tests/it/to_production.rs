@@ -34,7 +34,6 @@ struct Empty {
 impl Empty {
     async fn open() -> Option<Self> {
         let place = Place::open(Kind::Postgres).await?;
-        // The page creates the schema.
         place.execute(&format!("DROP SCHEMA {}", place.name)).await;
         let config = file().replace("SHOP", &place.name);
         let config = config.replace("\"shop\"", &format!("\"{}\"", place.name));
@@ -154,7 +153,7 @@ impl Empty {
         ];
         let mut answer = run(&all, &variables);
         if all[0] == "timeline" {
-            // The relay publishes meanwhile. A failed command is not repeated.
+            // A failed command is not repeated.
             eventually("the order on the stream", async || {
                 answer = run(&all, &variables);
                 answer.code != Some(code) || answer.out.contains(" published ")

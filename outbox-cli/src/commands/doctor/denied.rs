@@ -13,7 +13,6 @@ use outbox_admin::doctor::{Check, Diagnosis, Examination};
 
 use crate::config::Outbox;
 
-/// Prefix of reply subjects.
 const INBOX: &str = "_INBOX.";
 
 const STREAM_INFO: &str = "$JS.API.STREAM.INFO.";

@@ -1,6 +1,6 @@
 //! `outbox doctor`: checks database, stream, consumers and settings, with repairs.
 //!
-//! Invariant: reads only. An unavailable server is a finding and does not stop the other checks.
+//! An unavailable server is a finding and does not stop the other checks.
 
 mod denied;
 mod nats;
@@ -101,7 +101,6 @@ fn away(advice: &Advice) -> Diagnosis {
     Diagnosis::failed(check, advice.seen(), needed, next)
 }
 
-/// Bounds a read by the timeout.
 async fn asked<T, E: std::error::Error + 'static>(
     place: &Place,
     question: impl Future<Output = Result<T, E>>,
@@ -133,7 +132,6 @@ async fn look_at_database(
     if as_relay {
         look_as_relay(place, found).await;
     }
-    // Nothing else can be read without tables.
     if found
         .findings
         .iter()

@@ -80,7 +80,6 @@ async fn ask(
         }
     }
     let client = publisher.client().clone();
-    // Consumers may be observed for a while.
     let bound = place.timeout + WATCHED_MAX;
     let looked = tokio::time::timeout(bound, look_closely(place, client, wanted, found)).await;
     match looked {
@@ -195,7 +194,6 @@ async fn look_closely(
         .filter(|info| info.config.durable_name.is_some())
         .collect();
     if durables.is_empty() {
-        // Without consumers, these checks pass.
         found.made(OF_STREAM.into_iter().chain(OF_TABLES));
         return Ok(());
     }

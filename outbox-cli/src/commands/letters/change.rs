@@ -1,7 +1,6 @@
 //! Selection, preview and change of dead letters.
 //!
-//! Invariant: nothing changes without `--yes`. Groups and limited selections are read first and
-//! changed by key.
+//! Groups and limited selections are read first and changed by key.
 
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
 use outbox_admin::{LetterChange, LetterPreview, LetterRow};

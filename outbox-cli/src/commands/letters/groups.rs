@@ -1,6 +1,4 @@
 //! `outbox dead-letters groups`: groups of failures.
-//!
-//! Invariant: reads only.
 
 use clap::Args;
 use outbox_admin::Command;

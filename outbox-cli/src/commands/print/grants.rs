@@ -42,7 +42,7 @@ pub struct GrantsCommand {
     pub log: bool,
 }
 
-/// The databases that have rights.
+/// Database kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum DatabaseArgument {
     /// PostgreSQL.
@@ -52,7 +52,7 @@ pub enum DatabaseArgument {
     Mariadb,
 }
 
-/// The tables of one half.
+/// Table group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum TablesArgument {
     /// Tables of the outbox.

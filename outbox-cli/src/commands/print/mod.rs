@@ -9,7 +9,7 @@ use crate::config::DEFAULT_FILE;
 use crate::failure::CommandError;
 use crate::output;
 
-/// The files that can be printed.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum PrintCommand {
     /// A configuration with every setting, its default and its meaning.

@@ -1,7 +1,6 @@
 //! `outbox relay log`: sets up and removes the database log for a log relay.
 //!
-//! Invariant: nothing changes without `--yes` and a recorded operation. A crash leaves steps
-//! that the same command completes.
+//! Every change is a recorded operation.
 
 use clap::{Args, Subcommand};
 use outbox::Failure;
@@ -22,12 +21,14 @@ use crate::config::Outbox;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Format, say};
 
-/// The commands of the log.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Create the replication slot, and let the log relay publish new messages. Without `--yes`, print the changes and the locks only.
+    /// Create the replication slot, and let the log relay publish new messages. Without `--yes`,
+    /// print the changes and the locks only.
     Init(LogChangeCommand),
-    /// Make all logged messages pending again, and drop the replication slot. Without `--yes`, print the changes and the locks only.
+    /// Make all logged messages pending again, and drop the replication slot. Without `--yes`,
+    /// print the changes and the locks only.
     Drop(LogChangeCommand),
 }
 
@@ -37,7 +38,7 @@ pub struct LogChangeCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// How the change is made.
+    /// Change options.
     #[command(flatten)]
     pub make: MakeArguments,
 }
@@ -107,8 +108,6 @@ impl LogChangeCommand {
         Ok(Outcome::Well)
     }
 
-    /// Records the operation before the change and finishes it afterwards, because no transaction
-    /// covers both.
     async fn recorded<T, E: std::error::Error + 'static>(
         &self,
         place: &Place,

@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::super::text;
 use crate::output::{self, Print, plain};
 
-/// Same limit as for pending messages.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether the database has any log, or remains of one.

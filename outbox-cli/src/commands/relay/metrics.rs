@@ -26,7 +26,7 @@ impl Metrics {
 
     pub(super) fn recorder_of(&self, outbox: &str) -> &'static OfOutbox {
         let label = Label::new("outbox", outbox.to_owned());
-        // Leaked: lives as long as the threads of the outbox, which is as long as the program.
+        // Leaked: lives as long as the program.
         Box::leak(Box::new(OfOutbox {
             all: self.0.clone(),
             label,
@@ -40,7 +40,6 @@ pub(super) struct OfOutbox {
 }
 
 impl OfOutbox {
-    /// Stays the recorder of this thread until the thread ends.
     pub(super) fn take_thread(&'static self) {
         std::mem::forget(set_default_local_recorder(self));
     }

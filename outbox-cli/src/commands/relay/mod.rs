@@ -23,7 +23,7 @@ use crate::invocation;
 pub use list::ListRelaysCommand;
 pub use log::{LogChangeCommand, LogCommand};
 
-/// The commands of the relay.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
     /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
@@ -35,7 +35,7 @@ pub enum RelayCommand {
     Log(LogCommand),
 }
 
-/// Where the configuration is.
+/// Arguments.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ConfigArguments {

@@ -76,7 +76,7 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     };
     let (runner, client) = runner?;
     shared.probes.runs(index, runner.health());
-    // Hints shorten the wait for the next poll; they are optional.
+    // Hints are optional.
     let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shared.shutdown.clone());
     let listening = tokio::spawn(listening);
     let ended = runner.run_until(shared.shutdown.clone()).await;

@@ -48,7 +48,6 @@ impl Probes {
         Health::together(self.0.iter().map(|probe| (&probe.outbox, probe.now())))
     }
 
-    /// Whether every relay reports its own health.
     pub(super) fn all_run(&self) -> bool {
         self.0.iter().all(|probe| {
             probe.now();

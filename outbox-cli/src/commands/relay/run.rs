@@ -19,7 +19,6 @@ use crate::commands::http_server::{self, Bounds};
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
 
-/// Clients: kubelet, Prometheus and operators.
 const BOUNDS: Bounds = Bounds {
     connections: 64,
     patience: Duration::from_secs(30),
@@ -86,7 +85,6 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
         };
         tokio::select! {
             () = all_run => systemd.tell("READY=1"),
-            // A stop may also come before all relays run.
             () = shared.shutdown.cancelled() => {}
         }
         shared.shutdown.cancelled().await;

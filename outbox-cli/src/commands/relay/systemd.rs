@@ -29,12 +29,11 @@ impl Systemd {
         }
     }
 
-    /// A third of the watchdog timeout.
     pub(super) fn watchdog_period(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog / 3)
     }
 
-    /// Sends a state such as `READY=1`. A failure is only logged.
+    /// Sends a state such as `READY=1`.
     pub(super) fn tell(&self, state: &str) {
         if let Err(error) = self.try_tell(state) {
             tracing::warn!(%error, state, "systemd cannot be notified");

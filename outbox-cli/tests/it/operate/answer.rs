@@ -19,7 +19,6 @@ impl Answer {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Ids of a list.
     pub(crate) fn ids(&self) -> Vec<String> {
         let json = self.json();
         let ids = json.as_array().unwrap().iter();
@@ -30,7 +29,6 @@ impl Answer {
         self.out.contains(words) || self.said.contains(words)
     }
 
-    /// Checks the exit code, and that every suggested command runs as printed.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -65,7 +63,6 @@ fn collect(value: &Value, is_next: bool, commands: &mut Vec<String>) {
     }
 }
 
-/// Splits a command line as a shell does.
 fn words(line: &str) -> Vec<String> {
     let shell = |arguments: &[&str]| Command::new("bash").args(arguments).output().unwrap();
     let checked = shell(&["-n", "-c", line]);

@@ -102,7 +102,6 @@ async fn retry_preview_checks_the_cause() {
     let doctor = ask(place, "doctor -o json").expect(4).json();
     let full = "the stream is full (1 of 1 messages): it rejects new messages";
     assert_eq!(doctor[0]["findings"][0]["seen"], full, "{doctor}");
-    // Nothing waits for the stream yet.
     let status = ask(place, "status -o json").expect(3).json();
     let reason = &status[0]["reasons"][0];
     assert!(reason["what"].as_str().unwrap().starts_with(full), "{status}");

@@ -8,7 +8,6 @@ use super::answer::{Answer, ask};
 use super::plant::{OrderPlaced, Planted};
 use crate::place::{Kind, Place, on_each_database};
 
-/// Foreign text that could control a terminal.
 #[idempotent_handler(consumer = "billing")]
 async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     if event.order_id.starts_with("card") {
@@ -146,7 +145,6 @@ fn lag(place: &Place) -> Value {
     ask(place, "consumers list -o json").expect(0).json()[0].clone()
 }
 
-/// As with an inbox in another database.
 async fn dead_letters_in_another_database_are_unknown(place: &Place) {
     let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
     let schema = schema.unwrap_or_default();
@@ -210,7 +208,6 @@ async fn consumer_is_listed_paused_and_resumed(kind: Kind) {
         "{again:?}"
     );
     assert_eq!(lag(place)["paused"], "the bank is away");
-    // Consumer problems are part of `status`.
     let status = ask(place, "status -o json").json();
     assert_eq!(status[0]["consumers"]["all"], 1, "{status}");
     assert_eq!(status[0]["consumers"]["well"], 0, "{status}");

@@ -42,7 +42,6 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
         return;
     };
     let place = &planted.place;
-    // The stream captures all other messages.
     planted.placed("1").await;
     planted.publish().await;
     let id = planted.placed("2").await;
@@ -95,7 +94,6 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
     assert!(page.contains(&nobodys), "{page}");
     drop(served);
 
-    // The doctor's repair works.
     let context = jetstream::new(client);
     let mut edited = context
         .get_stream(&place.name)

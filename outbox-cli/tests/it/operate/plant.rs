@@ -15,7 +15,6 @@ use time::OffsetDateTime;
 
 use crate::place::{Kind, Place};
 
-/// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -84,14 +83,12 @@ impl Planted {
         self.record(Events::new().with(message)).await
     }
 
-    /// The relay owns nothing.
     pub(crate) async fn announce(&self, fitness: Fitness) -> OwnerId {
         let owner = OwnerId::fresh();
         self.store.announce(owner, LONG, &fitness.into()).await.unwrap();
         owner
     }
 
-    /// The relay owns all partitions and does nothing by itself.
     pub(crate) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
         let owner = self.announce(fitness).await;
         let leases = self.store.acquire(owner, LONG, 64).await.unwrap();
@@ -140,7 +137,6 @@ impl Planted {
         stream.provision(&client).await.unwrap();
     }
 
-    /// Publishes all due messages with a temporary relay.
     pub(crate) async fn publish(&self) {
         self.provision().await;
         self.publish_as_it_is().await;

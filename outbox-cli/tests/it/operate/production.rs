@@ -61,12 +61,10 @@ async fn production_without_terminal_needs_confirmed_count() {
             .contains("it would change 1, and not 2: nothing was changed"),
         "{refused:?}"
     );
-    // A count without `--yes` is no consent.
     shop.ask("retry --all --confirm 1").expect(2);
     assert!(shop.is_dead());
     shop.ask("retry --all --yes --confirm 1").expect(0);
     assert!(!shop.is_dead());
-    // Zero changes need no confirmation.
     shop.ask("retry --all --yes").expect(5);
     shop.planted.close().await;
 }

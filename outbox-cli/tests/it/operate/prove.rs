@@ -187,7 +187,6 @@ async fn dead_letters_of_consumers_balance(kind: Kind) {
     }
     planted.publish().await;
     planted.handle().await;
-    // A dead letter is no loss: it waits for an operator.
     let books = prove(&planted, &[]).expect(0).json();
     assert_eq!(
         (&books["verdict"], &books["reasons"]),
@@ -247,7 +246,6 @@ async fn one_ledger_has_inboxes_of_two_databases() {
     ];
     let words = "prove --since 1h --until 0s --outbox shop -o json --config";
     let words: Vec<&str> = words.split(' ').chain(file.to_str()).collect();
-    // Per consumer: handled, dead letters, passed.
     let books = |ledger: &Value| -> Vec<(String, [u64; 3])> {
         let consumers = ledger["consumers"].as_array().unwrap().iter();
         let of = |books: &Value, key: &str| books[key].as_u64().unwrap();
@@ -280,7 +278,6 @@ async fn one_ledger_has_inboxes_of_two_databases() {
     other.close().await;
 }
 
-/// The marked event fails in its first attempt only.
 fn fails(consumer: &str, event: &OrderPlaced) -> Result<(), HandlerError> {
     static FAILED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let attempt = format!("{consumer} {}", event.order_id);

@@ -17,7 +17,6 @@ use super::answer::{Answer, Words as _, logged_in, run};
 use super::plant::{OrderPlaced, Planted, dead, failed};
 use crate::place::{Kind, Place, Program, on_both_servers};
 
-/// Each table, with a column that a probe may write.
 const TABLES: [(&str, &str); 13] = [
     ("outbox_messages", "status"),
     ("outbox_aggregates", "last_sequence"),
@@ -243,7 +242,6 @@ async fn printed_rights_suffice_for_all_roles(kind: Kind) {
     planted.close().await;
 }
 
-/// Read-only commands and previews.
 pub(super) const READS: [&str; 21] = [
     "status",
     "list",
@@ -294,7 +292,6 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
         .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
     for command in reads {
         let answer = ask(&viewer, &command);
-        // Nothing is changed yet.
         let is_empty = command == "audit" && answer.code == Some(5);
         let is_well = is_empty || matches!(answer.code, Some(0 | 3 | 4));
         assert!(is_well && !answer.says("denied"), "{command}: {answer:?}");
@@ -313,7 +310,6 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
         "resume --yes".to_owned(),
     ];
     for command in &changes {
-        // Nothing is paused, so nothing is denied.
         let refused = if command.starts_with("consumers resume") {
             5
         } else {

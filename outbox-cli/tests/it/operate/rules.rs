@@ -28,7 +28,6 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("relay list", List, 0),
     ("timeline order/2", One, 0),
     ("timeline order/none", One, 5),
-    // On the stream, and a dead letter of its consumer.
     ("why order/0", One, 3),
     ("why order/1", One, 3),
     ("why order/2", One, 4),
@@ -64,7 +63,6 @@ const OTHERS: &[&str] = &["print", "relay log", "relay run", "serve"];
 
 const FORMATS: [&str; 2] = ["table", "json"];
 
-/// Commands without data, with their exit codes.
 const REFUSED: &[(&str, i32)] = &[
     ("retry", 2),
     ("resume order/1 --aggregate-type order", 2),
@@ -88,7 +86,6 @@ fn lines(answer: &Answer) -> usize {
     answer.out.lines().count()
 }
 
-/// Every format contains the same rows.
 fn check(place: &Place, command: &str, prints: Prints, code: i32) {
     let answer = |format: &str| ask(place, &format!("{command} -o {format}"));
     let answers = FORMATS.map(|format| answer(format).expect(code));

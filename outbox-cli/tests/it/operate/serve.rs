@@ -47,7 +47,6 @@ impl Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
         command
             .args(["serve", "--address", "127.0.0.1:0"])
-            // Longer than a busy machine stalls.
             .args(["--timeout", "60s", "--config"])
             .arg(&file)
             .args(words)
@@ -67,7 +66,6 @@ impl Served {
             };
             let line = line.unwrap();
             if let Some((_, address)) = line.split_once("the dashboard is on http://") {
-                // Without the mount path.
                 break address.split('/').next().unwrap().to_owned();
             }
             said.push_str(&line);
@@ -191,7 +189,6 @@ async fn dead_letter_pages_group_by_error() {
     planted.publish().await;
     planted.handle().await;
     let served = Served::start(&planted.place, &[]);
-    // The errors differ only in numbers, so there is one group.
     let (_, page) = served.get("/dead-letters", &[]).await;
     let alike = links(&page, "/dead-letters?");
     assert_eq!(alike.len(), 1, "{page}");
@@ -215,7 +212,6 @@ async fn stalled_consumer_has_lag_and_forecast() {
     planted.placed("3").await;
     planted.publish().await;
     let served = Served::start(&planted.place, &[]);
-    // One look every ten seconds; the second gives a forecast.
     let mut page = String::new();
     eventually("a forecast", async || {
         page = served.get("/", &[]).await.1;

@@ -14,7 +14,6 @@ use crate::place::Kind;
 
 struct Proxy {
     address: String,
-    /// Startup message of each session.
     sessions: Sessions,
 }
 

@@ -47,7 +47,6 @@ async fn timeline_joins_outbox_stream_and_inbox(kind: Kind) {
     let dead_letter = planted.placed("1").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, dead_letter, dead(true)).await;
-    // A consumer that has read everything and writes no rows.
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
     let config = pull::Config {

@@ -14,7 +14,6 @@ use super::causes::stream;
 use super::plant::{LONG, Planted, dead, failed};
 use crate::place::{Kind, on_each_database};
 
-/// Every cause must occur in these files.
 #[test]
 fn each_cause_is_planted() {
     let text = concat!(
@@ -186,7 +185,6 @@ async fn full_subject_is_reported(planted: &Planted, first: MessageId, context: 
         (&edit.into(), &WITHOUT_LIMIT_PER_SUBJECT.into()),
         "{told}"
     );
-    // The repair works in one step; neither setting can change alone.
     let limit = async |refuses: bool, most: i64| {
         let mut config = context
             .get_stream(&place.name)
@@ -212,7 +210,6 @@ async fn broker_rejections_are_explained(kind: Kind) {
     stream(place, |config| config.subjects = vec![other.clone()]).await;
     let (first, second) = (planted.placed("1").await, planted.placed("1").await);
     let (_, leases) = planted.relay(Fitness::Fit).await;
-    // Messages without a failure are left to the relay.
     check(
         why(&planted, first),
         3,
@@ -318,8 +315,6 @@ async fn published_messages_are_explained(kind: Kind) {
     planted.close().await;
 }
 
-/// Sequences have no gaps, so a deleted row is detected. Whether its event was published is
-/// unknown.
 async fn deleted_rows_are_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;

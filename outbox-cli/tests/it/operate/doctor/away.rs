@@ -10,7 +10,6 @@ use super::checks;
 use crate::operate::answer::{Answer, logged_in};
 use crate::place::{Kind, Place};
 
-/// With a timeout longer than any test.
 async fn doctor(place: Place, database: &'static str, nats: &'static str) -> Answer {
     let asked = tokio::task::spawn_blocking(move || {
         logged_in(&place, database, nats, "doctor -o json --timeout 10m")

@@ -197,7 +197,6 @@ async fn row_level_security_of_the_login_is_found() {
     place.db.execute_unprepared(&enable).await.unwrap();
     let answer = logged_in(place, &relay.url, &place.nats, "doctor -o json").expect(4);
     assert_eq!(checks(&answer), ["row-security"]);
-    // The owner sees all rows.
     let answer = doctor(place, &[]);
     assert!(
         !checks(&answer).contains(&"row-security".to_owned()),

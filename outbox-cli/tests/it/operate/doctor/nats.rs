@@ -187,7 +187,6 @@ async fn consumer_problems_are_findings(kind: Kind) {
     );
     context(place).await.update_stream(good.clone()).await.unwrap();
 
-    // This event waits for a consumer process.
     planted.placed("2").await;
     planted.publish().await;
     planted.announce(Fitness::Fit).await;

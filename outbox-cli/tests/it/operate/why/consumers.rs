@@ -50,7 +50,6 @@ async fn events_without_effect_are_explained(kind: Kind) {
         "consumer billing: handled",
     );
 
-    // The inbox has stopped.
     let second = planted.placed("2").await;
     planted.publish().await;
     check(
@@ -80,7 +79,6 @@ async fn events_without_effect_are_explained(kind: Kind) {
     planted.close().await;
 }
 
-/// The first message has failed and the second is in progress.
 async fn delivered_messages_are_explained(planted: &Planted, first: MessageId, second: MessageId) {
     let place = &planted.place;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
@@ -144,7 +142,6 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
         "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
     );
     full_consumer_explanation_is_printed(&planted);
-    // After the acknowledgement, the server can deliver again.
     taken.double_ack().await.unwrap();
     check(
         why(&planted, second),
@@ -213,10 +210,8 @@ async fn sequence_gap_is_explained(kind: Kind) {
         &["consumer-gap", "on-stream"],
         "#2 has failed there and is retried, and this event waits for it",
     );
-    // The event is next.
     set(&planted, "inbox_sequences", "failing = NULL, last_sequence = 2").await;
     check(why(&planted, third), 0, &["on-stream"], "without a result yet");
-    // Sequences of another service are irrelevant.
     set(&planted, "inbox_sequences", "last_sequence = 1, source = 'till'").await;
     check(why(&planted, third), 0, &["on-stream"], "without a result yet");
     planted.close().await;
