@@ -19,24 +19,23 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, utc, yes};
 
-/// One operation in a list.
+/// List row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationRow {
     /// Operation id.
     #[serde(serialize_with = "serial::text")]
     pub id: OperationId,
-    /// Kind: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`,
-    /// `reconcile`, `init-log`, `drop-log`, or a kind of the inbox.
+    /// Kind, such as `retry`, `pause` or a kind of the inbox.
     pub kind: String,
     /// Whether finished. Otherwise running or interrupted.
     pub is_finished: bool,
-    /// Who started the operation.
+    /// Actor.
     pub actor: String,
-    /// Reason given by the actor.
+    /// Reason.
     pub reason: Option<String>,
-    /// Selection criteria by name. Empty: everything.
+    /// Criteria by name. Empty: everything.
     pub scope: Value,
-    /// Exact number of messages or other objects changed.
+    /// Number of changed objects.
     pub changed: u64,
     /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time_if_any")]
@@ -70,7 +69,7 @@ pub struct OperationDetail {
     pub row: OperationRow,
     /// Number of recorded message ids, at most the first 1,000. The counts below cover these.
     pub named: u64,
-    /// Whether every changed message has a recorded id.
+    /// Whether ids are complete.
     pub names_all: bool,
     /// Published and still in the outbox.
     pub published: u64,
@@ -83,11 +82,11 @@ pub struct OperationDetail {
     pub gone: u64,
     /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Dead letters with other errors.
+    /// Other errors.
     pub errors_unlisted: u64,
-    /// Outcome, in one sentence.
+    /// Outcome sentence.
     pub outcome: String,
-    /// Next command, if one helps.
+    /// Next command.
     pub next: Option<Command>,
 }
 
@@ -126,7 +125,7 @@ pub async fn show_operation(
 ///
 /// # Errors
 ///
-/// The error of the database.
+/// `DbErr`.
 pub async fn list_inbox_operations(
     operations: &InboxOperations,
     filter: &OperationFilter,

@@ -26,7 +26,7 @@ const ERRORS_MAX: usize = 10;
 /// Messages per call of [`carry_out`]. Large, because each call may scan the whole table.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
-/// A change to selected messages.
+/// Change of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -64,7 +64,7 @@ impl Change {
         }
     }
 
-    /// The change of an operation; `None` for other kinds.
+    /// `None` for other kinds.
     pub fn of(operation: &Operation) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -99,18 +99,18 @@ impl Change {
     }
 }
 
-/// What a change would do.
+/// Preview.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Preview {
     /// The change.
     pub change: Change,
-    /// Messages to be changed or copied.
+    /// Selected messages.
     pub messages: u64,
     /// Whether complete: counting stops after [`PREVIEW_MAX`] messages.
     pub is_complete: bool,
-    /// Number of aggregates of these messages.
+    /// Number of aggregates.
     pub aggregates: u64,
-    /// Halted aggregates that would be released.
+    /// Released aggregates.
     pub halts_ended: u64,
     /// Messages published in order, or unsequenced.
     pub in_order: u64,
@@ -122,15 +122,15 @@ pub struct Preview {
     /// Newest recording time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_until: Option<OffsetDateTime>,
-    /// Number of messages per event type.
+    /// Messages per type.
     pub event_types: BTreeMap<String, u64>,
     /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Messages with other errors.
+    /// Other errors.
     pub errors_unlisted: u64,
-    /// State of the causes, from [`look_ahead`](crate::look_ahead).
+    /// Causes, from [`look_ahead`](crate::look_ahead).
     pub causes: Vec<CauseNow>,
-    /// Effects, one sentence each.
+    /// Effect sentences.
     pub effects: Vec<String>,
     /// First messages of a retry or replay, at most 100, for [`look_ahead`](crate::look_ahead).
     #[serde(skip)]
@@ -142,7 +142,7 @@ pub struct Preview {
 pub struct ErrorCount {
     /// Error, with `<n>` for parts that differ.
     pub error: String,
-    /// Number of messages with this error.
+    /// Number of messages.
     pub messages: u64,
 }
 
@@ -234,7 +234,6 @@ async fn read(
     let Some(first) = first.and_then(|first| usize::try_from(first.get()).ok()) else {
         return Ok(summarise(change, is_complete, &selected));
     };
-    // The change takes messages in this order.
     selected.sort_by_key(|message| message.row_id);
     let is_complete = is_complete || selected.len() >= first;
     selected.truncate(first);

@@ -18,18 +18,18 @@ pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
                        its strategy writes no rows";
 
-/// State of one consumer.
+/// Consumer state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConsumerRow {
     /// Consumer name.
     pub consumer: String,
-    /// Worst state of all reasons.
+    /// Worst state.
     pub state: State,
     /// Problems, worst first.
     pub reasons: Vec<Reason>,
     /// Undelivered messages; `None` without such a consumer.
     pub undelivered: Option<u64>,
-    /// Messages delivered but not acknowledged.
+    /// Unacknowledged messages.
     pub unacknowledged: Option<u64>,
     /// Age of the oldest undelivered or unacknowledged message.
     #[serde(rename = "oldest_seconds", serialize_with = "serial::seconds_if_any")]
@@ -58,16 +58,15 @@ struct Watched {
     asked: bool,
     /// The ack floor rose, or fewer messages were unacknowledged.
     advanced: bool,
-    /// A process may be busy with unacknowledged messages.
     busy: bool,
 }
 
-/// Kinds of consumer problems.
+/// Consumer problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConsumerTrouble {
-    /// The broker has no such consumer.
+    /// No such consumer.
     Absent,
-    /// The consumer is paused.
+    /// Paused.
     Paused,
     /// Unacknowledged messages have reached `max_ack_pending`.
     Full,
@@ -75,9 +74,9 @@ pub enum ConsumerTrouble {
     Hanging,
     /// Messages are undelivered and no observation saw a pull request.
     Idle,
-    /// The oldest message is old.
+    /// Old messages.
     Behind,
-    /// Dead letters are open.
+    /// Open dead letters.
     DeadLetters,
 }
 
@@ -170,7 +169,7 @@ impl ConsumerRow {
         self.state = self.reasons.first().map_or(State::Well, |reason| reason.state);
     }
 
-    /// Problems, each with a sentence.
+    /// Problems with sentences.
     pub fn troubles(&self) -> Vec<(ConsumerTrouble, Reason)> {
         let mut troubles: Vec<_> = self.of_stream().into_iter().collect();
         let open = self.dead_letters_open.unwrap_or_default();

@@ -21,9 +21,9 @@ pub struct Failing {
     pub messages: u64,
     /// The message with most failures, uncaptured subjects first.
     pub id: MessageId,
-    /// Failures of this message.
+    /// Number of failures.
     pub failures: u32,
-    /// Last error of this message.
+    /// Last error.
     pub error: String,
     /// Its subject, if no stream captures it.
     pub subject: Option<String>,

@@ -13,7 +13,7 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, in_words, yes};
 
-/// Progress of a consumer.
+/// Consumer progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerSeen {
     /// Consumer name.
@@ -41,9 +41,9 @@ impl ConsumerSeen {
 /// An observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Messages to be published, and whether exact.
+    /// Pending messages, and whether exact.
     pub pending: Option<(u64, bool)>,
-    /// After this time the stream deletes a message, read or not.
+    /// Stream `max_age`.
     pub max_age: Option<Duration>,
     /// The consumers.
     pub consumers: Vec<ConsumerSeen>,
@@ -52,22 +52,22 @@ pub struct Seen {
 /// Future at the present rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Forecast {
-    /// Time between the observations.
+    /// Observation interval.
     #[serde(rename = "between_seconds", serialize_with = "serial::seconds")]
     pub between: Duration,
     /// Prospects, problems first, then by time.
     pub prospects: Vec<Prospect>,
 }
 
-/// Subject of a prospect.
+/// Prospect subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// Messages to be published.
+    /// Pending messages.
     Backlog,
-    /// Messages left to a consumer.
+    /// Consumer lag.
     Consumer,
-    /// Messages deleted before a consumer reads them.
+    /// Unread expiry.
     Expiry,
 }
 
@@ -77,11 +77,11 @@ pub enum Subject {
 pub enum Outlook {
     /// Already finished.
     Done,
-    /// Ends well after a time.
+    /// Ends well.
     Ends,
-    /// Never ends at this rate.
+    /// Never ends.
     Never,
-    /// Ends badly after a time.
+    /// Ends badly.
     Runs,
 }
 
@@ -109,12 +109,12 @@ pub struct Prospect {
     pub outlook: Outlook,
     /// Change in messages per second.
     pub per_second: f64,
-    /// Time until the end, if known.
+    /// Remaining time.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
     pub within: Option<Duration>,
-    /// The prospect as a sentence.
+    /// Sentence.
     pub what: String,
-    /// Next step, if an operator should act.
+    /// Next step.
     #[serde(flatten)]
     pub next: Next,
 }
@@ -133,7 +133,6 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
             prospects.extend(of_expiry(consumer, now.max_age));
         }
     }
-    // Problems first, then by time; prospects without a time last.
     prospects.sort_by_key(|prospect| {
         let is_good = !prospect.outlook.is_bad();
         (is_good, prospect.within.unwrap_or(Duration::MAX))

@@ -20,7 +20,6 @@ const CLOCKS_APART: Duration = Duration::HOUR;
 
 const ROWS_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
-/// Rows of all aggregates read per search.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 const SEARCHES_MAX: u32 = 5;
 

@@ -29,7 +29,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 ///
 /// # Errors
 ///
-/// If the text is none of these.
+/// Other texts.
 pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     if let Some(ago) = duration(text) {
         let time = time::Duration::try_from(ago)
@@ -50,7 +50,7 @@ pub fn time(text: &str) -> Result<OffsetDateTime, String> {
 ///
 /// # Errors
 ///
-/// If one is missing.
+/// A missing part.
 pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     match text.split_once('/') {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
@@ -64,7 +64,7 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
 ///
 /// # Errors
 ///
-/// If the text is no UUID.
+/// Not a UUID.
 pub fn message_id(text: &str) -> Result<MessageId, String> {
     let id = Uuid::parse_str(text).map(MessageId::from);
     id.map_err(|_| "invalid message id; `outbox list` shows ids (UUIDs)".to_owned())
@@ -74,13 +74,13 @@ pub fn message_id(text: &str) -> Result<MessageId, String> {
 ///
 /// # Errors
 ///
-/// If the text is no UUID.
+/// Not a UUID.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     let id = Uuid::parse_str(text).map(OperationId::from);
     id.map_err(|_| "invalid operation id; `outbox audit` shows ids (UUIDs)".to_owned())
 }
 
-/// All statuses of messages.
+/// All statuses.
 pub const STATUSES: [MessageStatus; 5] = [
     MessageStatus::Pending,
     MessageStatus::Waiting,
@@ -89,11 +89,11 @@ pub const STATUSES: [MessageStatus; 5] = [
     MessageStatus::Logged,
 ];
 
-/// A status of messages.
+/// A status.
 ///
 /// # Errors
 ///
-/// If there is no such status.
+/// Unknown status.
 pub fn status(word: &str) -> Result<MessageStatus, String> {
     let found = STATUSES.into_iter().find(|status| status.as_str() == word);
     found.ok_or_else(|| {
@@ -106,7 +106,7 @@ pub fn status(word: &str) -> Result<MessageStatus, String> {
 ///
 /// # Errors
 ///
-/// If the text is no UUID.
+/// Not a UUID.
 pub fn letter_id(text: &str) -> Result<Uuid, String> {
     Uuid::parse_str(text)
         .map_err(|_| "invalid dead letter key; `outbox dead-letters list` shows keys (UUIDs)".to_owned())

@@ -20,7 +20,7 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, utc};
 
-/// A message in a list.
+/// List row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MessageRow {
     /// Message id.
@@ -44,16 +44,16 @@ pub struct MessageRow {
     pub event_type: String,
     /// Attempts used.
     pub attempts: u32,
-    /// Failures of any kind.
+    /// All failures.
     pub failures: u32,
-    /// Whether the message halts its aggregate.
+    /// Halts its aggregate.
     pub halts: bool,
     /// Last error.
     pub error: Option<String>,
-    /// When it was recorded.
+    /// Recording time.
     #[serde(serialize_with = "serial::time")]
     pub recorded_at: OffsetDateTime,
-    /// When it was published.
+    /// Publishing time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub published_at: Option<OffsetDateTime>,
 }
@@ -92,22 +92,22 @@ pub struct MessageDetail {
     pub delayed_for: Option<Duration>,
     /// Content, unless the row is damaged.
     pub content: Option<PayloadView>,
-    /// Why the row cannot be decoded.
+    /// Decoding error.
     pub damage: Option<String>,
 }
 
-/// Content of a message.
+/// Message content.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayloadView {
-    /// Version of the payload schema.
+    /// Schema version.
     pub event_version: u32,
     /// Fixed subject.
     pub subject: Option<String>,
-    /// Content type of the payload.
+    /// Content type.
     pub content_type: String,
     /// Payload size in bytes.
     pub payload_bytes: usize,
-    /// Headers, with application values masked.
+    /// Masked headers.
     pub headers: BTreeMap<String, String>,
     /// Masked payload, if requested.
     pub payload: Option<String>,
@@ -127,7 +127,7 @@ impl PayloadView {
     }
 }
 
-/// Only these headers are known to hold no personal data.
+/// Headers without personal data.
 fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
     let is_own = |name: &str| [CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE].contains(&name);
     headers

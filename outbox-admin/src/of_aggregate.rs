@@ -1,8 +1,8 @@
 //! Reads one aggregate's messages with bounded cost.
 //!
-//! Unpublished messages have small indexes. Published ones are only indexed by id, which rises
-//! with time. The search covers a bounded number of rows before the aggregate's last recording,
-//! and the newest rows for copies. Invariant: spans not searched are named.
+//! Unpublished messages have small indexes. Published messages are only indexed by id, which rises
+//! with time. The search covers a bounded number of rows before the aggregate's last recording, and
+//! the newest rows for copies. Invariant: spans not searched are named.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

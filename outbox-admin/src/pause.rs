@@ -22,7 +22,7 @@ pub struct PauseRow {
     pub aggregate_type: Option<String>,
     /// Reason.
     pub reason: String,
-    /// Who began the pause.
+    /// Actor.
     pub by: String,
     /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time")]
@@ -43,7 +43,7 @@ impl PauseRow {
         }
     }
 
-    /// Scope of the pause, in words.
+    /// Scope in words.
     pub fn scope(&self) -> String {
         pause_scope(self.aggregate_type.as_deref())
     }
@@ -160,7 +160,7 @@ pub async fn preview_unpause(
     Ok(Plan::new("resume", subject, effects))
 }
 
-/// What a pause holds, in words.
+/// Subject in words.
 pub fn publishing_of(aggregate_type: Option<&str>) -> String {
     format!("publishing of {}", pause_scope(aggregate_type))
 }

@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use crate::recheck::CauseNow;
 
-/// What a change would do.
+/// Preview.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// The command.
     pub change: &'static str,
-    /// What it changes, in words.
+    /// Scope in words.
     pub subject: String,
-    /// Whether it would change anything.
+    /// Whether anything changes.
     pub is_possible: bool,
-    /// Effects, one sentence each; otherwise why nothing would change.
+    /// Effects, or why nothing changes.
     pub effects: Vec<String>,
-    /// Whether causes of failures still hold.
+    /// Causes of failures.
     pub causes: Vec<CauseNow>,
 }
 

@@ -36,29 +36,29 @@ impl fmt::Display for Holds {
     }
 }
 
-/// What blocks or blocked a message.
+/// Obstacle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
-    /// The row cannot be decoded.
+    /// Damaged row.
     Unreadable,
     /// Wrong subject, header or (stored errors) size.
     Unsendable,
-    /// The stream does not exist.
+    /// Missing stream.
     NoStream,
-    /// No stream captures the subject.
+    /// Uncaptured subject.
     NotCaptured,
-    /// The stream is sealed.
+    /// Sealed stream.
     Sealed,
     /// The stream does not acknowledge (`no_ack`).
     Unconfirmed,
-    /// The stream is full.
+    /// Full stream.
     Full,
-    /// The message is too large.
+    /// Oversized message.
     TooLarge,
     /// Publishing is paused.
     Paused,
-    /// No relay is alive.
+    /// No live relay.
     NoRelay,
     /// The relay cannot reach the broker, fetch or settle.
     RelayAiling,

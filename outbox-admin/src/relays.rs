@@ -50,9 +50,9 @@ pub struct RelayRow {
     pub version: Option<String>,
     /// Class of the current failure: `database` or a broker class.
     pub error_class: Option<&'static str>,
-    /// Current failure, from the last registration.
+    /// Current failure.
     pub error: Option<String>,
-    /// Duration of the failure.
+    /// Failure duration.
     #[serde(rename = "failing_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub failing_for: Option<Duration>,
 }

@@ -31,7 +31,7 @@ pub async fn preview_resume(store: &impl OutboxReader, aggregate: &Aggregate) ->
             );
             Plan::new("resume", name, vec![effect])
         }
-        (None, Some(_)) => nothing("its block has ended, and a relay will find it"),
+        (None, Some(_)) => nothing("its back-off has expired, and a relay will publish it"),
         (None, None) => nothing("it is not blocked"),
     })
 }

@@ -1,6 +1,4 @@
 //! Database rights per role, the source of grants, documentation and tests.
-//!
-//! Invariant: each role has exactly the rights for its work.
 
 use std::fmt;
 
@@ -38,7 +36,7 @@ impl Role {
         Self::Operator,
     ];
 
-    /// The role as a word.
+    /// Role name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Writer => "writer",
@@ -80,7 +78,7 @@ impl Object {
     }
 }
 
-/// Deployments that need a right.
+/// Deployments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
     /// All deployments.
@@ -101,7 +99,7 @@ impl fmt::Display for When {
     }
 }
 
-/// One row of the rights table.
+/// Rights row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The role.
@@ -110,7 +108,7 @@ pub struct Grant {
     pub object: Object,
     /// SQL privileges.
     pub privileges: &'static [&'static str],
-    /// Deployments that need the right.
+    /// Deployments.
     pub when: When,
     /// Purpose.
     pub why: &'static str,

@@ -23,7 +23,7 @@ use relays::{RelayFacts, of_relays};
 /// Health of an outbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
-    /// Worst state of all reasons.
+    /// Worst state.
     pub state: State,
     /// Problems, worst first.
     pub reasons: Vec<Reason>,
@@ -54,7 +54,7 @@ impl Status {
         self.state = self.state.max(state);
     }
 
-    /// Adds consumers and their problems.
+    /// Adds consumers.
     pub fn see_consumers(&mut self, rows: &[ConsumerRow]) {
         let none = rows.is_empty().then_some(0);
         let mut counts = ConsumerCounts {
@@ -65,7 +65,6 @@ impl Status {
         for row in rows {
             counts.all += 1;
             counts.well += u32::from(row.state == State::Well);
-            // Dead letters and pauses are read together.
             if let Some(open) = row.dead_letters_open {
                 *counts.dead_letters_open.get_or_insert_default() += open;
                 *counts.paused.get_or_insert_default() += u32::from(row.paused.is_some());
@@ -88,11 +87,11 @@ pub struct BacklogCounts {
     pub pending_is_exact: bool,
     /// `pending`, or an estimate that may include published messages.
     pub pending_estimate: u64,
-    /// Pending messages that wait.
+    /// Deferred messages.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Aggregates halted by a dead letter.
+    /// Halted aggregates.
     pub halted_aggregates: u64,
     /// Blocked aggregates, halted ones included.
     pub blocked_aggregates: u64,
@@ -146,11 +145,11 @@ impl BacklogCounts {
 pub struct RelayCounts {
     /// All live relays.
     pub alive: u32,
-    /// Published successfully in the recent past.
+    /// Published recently.
     pub fit: u32,
-    /// Had nothing to publish.
+    /// Nothing published yet.
     pub unproven: u32,
-    /// Recovering after a failure.
+    /// Recovering.
     pub trying: u32,
     /// Cannot reach the broker, fetch or settle.
     pub ailing: u32,
@@ -195,7 +194,7 @@ pub struct PartitionCounts {
     pub all: u16,
 }
 
-/// Result of the stream check.
+/// Stream check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerCheck {
     /// Not checked.
@@ -236,7 +235,6 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     })
 }
 
-/// Pauses come before the problems they cause.
 fn of_pauses(pauses: &[PauseRow]) -> Vec<Reason> {
     let reason = |pause: &PauseRow| Reason::new(State::Degraded, pause.sentence(), pause.unpause());
     pauses.iter().map(reason).collect()

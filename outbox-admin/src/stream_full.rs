@@ -1,6 +1,6 @@
 //! Status reason for a full stream.
 //!
-//! Relays report this late, and cannot tell a full stream from a throttling one.
+//! Relays report this late, and cannot distinguish a full stream from a throttled stream.
 
 use outbox_core::store::BACKLOG_COUNT_MAX;
 

@@ -10,22 +10,21 @@ use outbox_core::{EventId, Message, OutboxReader, describe};
 use crate::doctor::StreamFacts;
 use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept};
 
-/// Inbox rows for some events.
+/// Inbox rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InboxView {
-    /// Rows of the inboxes.
+    /// Rows.
     pub rows: Vec<EffectRow>,
-    /// Consumers with their ack floors.
+    /// Consumers.
     pub floors: Vec<(String, u64)>,
-    /// Unreadable parts, for people.
+    /// Unreadable parts.
     pub unseen: Vec<String>,
 }
 
 /// Why the broker would reject a message now.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
 
-/// Access to a dashboard's stream. Implementations bound the time of answers. Errors are for
-/// people.
+/// Access to a dashboard's stream. Implementations bound the time of answers.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
     /// State of the stream.
@@ -90,8 +89,8 @@ pub async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns what
-/// could not be checked, for people.
+/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns
+/// unchecked parts.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,

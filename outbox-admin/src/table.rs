@@ -37,7 +37,7 @@ impl<T> Column<T> {
     }
 }
 
-/// A type with columns.
+/// Column source.
 pub trait Columns: Sized + 'static {
     /// Columns in display order.
     const COLUMNS: &'static [Column<Self>];

@@ -33,13 +33,13 @@ pub struct Timeline {
     pub aggregate_id: String,
     /// Last sequence, if any.
     pub last_sequence: Option<u64>,
-    /// Events in the outbox.
+    /// Events.
     pub events: Vec<TimelineEvent>,
     /// Whether all events found are listed.
     pub is_complete: bool,
     /// Missing sequences after the first event. Whether their events were published is unknown.
     pub holes: Vec<Hole>,
-    /// Parts that could not be read.
+    /// Unread parts.
     pub unseen: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct TimelineEvent {
     pub effects: Vec<Effect>,
 }
 
-/// Result at a consumer.
+/// Consumer result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
     /// Consumer name.
@@ -67,7 +67,7 @@ pub struct Effect {
     pub outcome: EffectOutcome,
     /// Failed attempts.
     pub attempts: u64,
-    /// Time of the outcome.
+    /// Outcome time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub at: Option<OffsetDateTime>,
     /// Last error.
@@ -123,13 +123,13 @@ impl Columns for TimelineEvent {
     ];
 }
 
-/// Outcome at a consumer.
+/// Consumer outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EffectOutcome {
-    /// The event took effect.
+    /// Handled.
     Handled,
-    /// Failed, to be retried.
+    /// Failed.
     Failed,
     /// A dead letter.
     DeadLetter,
@@ -145,12 +145,12 @@ impl fmt::Display for EffectOutcome {
     }
 }
 
-/// A row of an inbox.
+/// Inbox row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectRow {
     /// Event id.
     pub event_id: EventId,
-    /// Result of the consumer.
+    /// Consumer result.
     pub effect: Effect,
 }
 
@@ -290,7 +290,7 @@ const IDS_MAX: usize = 200;
 ///
 /// # Errors
 ///
-/// The error of the database, also if the table is missing.
+/// `DbErr`, also if the table is missing.
 pub async fn effects(
     db: &DatabaseConnection,
     table: &str,

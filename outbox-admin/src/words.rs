@@ -30,7 +30,7 @@ pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A duration for sentences.
+/// For sentences.
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -42,7 +42,7 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// A duration for columns.
+/// For columns.
 pub fn compact(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -17,7 +17,7 @@ const MEMORY_MARGIN: Duration = Duration::from_hours(1);
 /// Default limit of payload plus headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// Facts about a durable consumer.
+/// Consumer facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConsumerFacts {
     /// Consumer name.
@@ -31,7 +31,7 @@ pub struct ConsumerFacts {
 /// Default `max_bytes` of new streams: 10 GB.
 pub const MAX_BYTES: u64 = 10_000_000_000;
 
-/// Findings about a stream.
+/// Stream findings.
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = full(stream).into_iter().collect();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
@@ -165,7 +165,7 @@ fn keeping(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, Str
     );
 }
 
-/// Findings about a consumer.
+/// Consumer findings.
 pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
     let (name, mut found) = (&consumer.name, Vec::new());
     let mut report = |check, state, seen: String, needed: String, next: Next| {
@@ -241,7 +241,6 @@ fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
                 Check::ConsumerBehind,
                 "handlers that finish and keep up with the stream",
             ),
-            // Other checks report these two.
             ConsumerTrouble::Paused | ConsumerTrouble::Absent => return None,
         };
         let about = (consumer.name.as_str(), reason.what);

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::Check;
 
-/// Facts about a database.
+/// Database facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DatabaseFacts {
     /// Seconds the database clock is ahead; negative if behind.
@@ -22,7 +22,7 @@ pub struct DatabaseFacts {
     pub(super) raise_numbers: String,
     /// Unreadable facts.
     pub unseen: Vec<String>,
-    /// Checks skipped for lack of facts.
+    /// Skipped checks.
     pub not_checked: Vec<Check>,
 }
 
@@ -30,7 +30,7 @@ pub struct DatabaseFacts {
 ///
 /// # Errors
 ///
-/// The error of the database. Missing rights on tables go to `unseen`.
+/// `DbErr`. Missing rights on tables go to `unseen`.
 pub async fn database_facts(
     db: &DatabaseConnection,
     messages: &str,
@@ -95,11 +95,11 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
 
 /// Whether server or database settings make every new session read-only, so relays cannot renew
 /// leases. Ignores settings of the login, and standbys. A session opened with the setting detects
-/// only that of the database.
+/// only the database setting.
 ///
 /// # Errors
 ///
-/// The error of the database.
+/// `DbErr`.
 pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
@@ -156,7 +156,7 @@ async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, 
 ///
 /// # Errors
 ///
-/// The error of the database, also if the table is missing.
+/// `DbErr`, also if the table is missing.
 pub async fn inbox_memory(
     db: &DatabaseConnection,
     table: &str,

@@ -21,7 +21,7 @@ use crate::next::Next;
 use crate::verdict::State;
 use crate::words::{count, counted};
 
-/// The closed list of checks.
+/// The closed list of checks. Requirements: guide page 14.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
@@ -29,55 +29,55 @@ pub enum Check {
     Database,
     /// Supported database version.
     DatabaseVersion,
-    /// Tables of this version.
+    /// Table version.
     Tables,
-    /// Rights of a relay.
+    /// Relay rights.
     Rights,
-    /// Database settings that delay or lose messages.
+    /// Database settings.
     DatabaseSetting,
-    /// Database clock against the local clock.
+    /// Clock difference.
     Clock,
-    /// `outbox_aggregates` against the newest messages.
+    /// Aggregate sequences.
     Numbers,
-    /// Live, working relays with one destination.
+    /// Relays.
     Relays,
-    /// A lease row per partition, with a valid expiry.
+    /// Lease rows.
     Leases,
-    /// Rows hidden by row-level security.
+    /// Row-level security.
     RowSecurity,
-    /// Forgotten pauses, and held messages without one.
+    /// Publishing pauses.
     Pauses,
-    /// The log is set up and has a relay, if the outbox uses one.
+    /// Log and reader.
     Log,
-    /// NATS reachable with sufficient rights.
+    /// NATS access.
     Nats,
-    /// A stream with this outbox's subjects and room.
+    /// Stream and subjects.
     Stream,
-    /// Length of the duplicate window.
+    /// Duplicate window.
     DuplicateWindow,
-    /// Stream retention against outbox retention.
+    /// Stream `max_age`.
     MaxAge,
-    /// Discard policy of a full stream.
+    /// Discard policy.
     Discard,
-    /// Size limit of the stream.
+    /// Stream size.
     MaxBytes,
-    /// Retention policy of the stream.
+    /// Retention policy.
     StreamRetention,
     /// Replicas and storage.
     Replicas,
     /// Limit per subject.
     MaxMessagesPerSubject,
-    /// Size limit of messages.
+    /// Message size.
     PayloadLimit,
     /// Supported nats-server version.
     NatsVersion,
     /// Paused consumers.
     ConsumerPaused,
-    /// Consumers behind the stream's expiry.
+    /// Consumer lag.
     ConsumerBehind,
     /// Open dead letters.
     ConsumerDeadLetters,
-    /// Inbox retention against stream retention.
+    /// Inbox retention.
     InboxMemory,
 }
 
@@ -129,9 +129,9 @@ pub struct Diagnosis {
     pub state: State,
     /// Consumer or table; empty if implied by the check.
     pub subject: String,
-    /// Value or error seen.
+    /// Observed value.
     pub seen: String,
-    /// Value needed, and why.
+    /// Required value.
     pub needed: String,
     /// The repair.
     #[serde(flatten)]
@@ -163,12 +163,12 @@ impl Diagnosis {
     }
 }
 
-/// Result of the checks.
+/// Check results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Examination {
     /// Findings.
     pub findings: Vec<Diagnosis>,
-    /// Unreadable facts, for people.
+    /// Unreadable facts.
     pub unseen: Vec<String>,
     made: BTreeSet<Check>,
 }
@@ -186,7 +186,7 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// For example `27 checks, 1 finding`, or `26 of 27 checks, 1 finding; 1 check was not made`.
+    /// For example `27 checks, 1 finding`, or `26 of 27 checks, 1 finding; 1 check was skipped`.
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
         let found = counted(count(self.findings.len()), "finding", "findings");
@@ -195,7 +195,7 @@ impl Examination {
             _ => format!(
                 "{} of {all} checks, {found}; {}",
                 all - unmade,
-                counted(count(unmade), "check was not made", "checks were not made")
+                counted(count(unmade), "check was skipped", "checks were skipped")
             ),
         }
     }
@@ -213,7 +213,7 @@ mod tests {
         let all = Check::ALL.len();
         assert_eq!(
             found.tally(),
-            format!("{} of {all} checks, 0 findings; 1 check was not made", all - 1)
+            format!("{} of {all} checks, 0 findings; 1 check was skipped", all - 1)
         );
         found
             .findings

@@ -91,7 +91,7 @@ fn of_problem(problem: SetupProblem, state: State) -> Vec<Diagnosis> {
     vec![Diagnosis::new(check, state, ("", seen), needed, next)]
 }
 
-/// Findings about the database.
+/// Database findings.
 pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = of_clock(facts).into_iter().collect();
     if facts.ahead_of_aggregates > 0 {
@@ -163,7 +163,7 @@ fn of_reason(check: Check, reason: Reason, needed: &str) -> Diagnosis {
     Diagnosis::new(check, reason.state, ("", reason.what), needed, reason.next)
 }
 
-/// Findings about the partition leases.
+/// Lease findings.
 pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
     let needed = "a row for each partition, and leases that end within ten minutes";
     let reason = relay_causes::leases(leases).into_iter();

@@ -14,7 +14,7 @@ pub fn doubled(option: &str, most: u64) -> String {
     format!("--{option}={}", most.saturating_mul(2))
 }
 
-/// Settings of the outbox.
+/// Outbox settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Retention of published messages; `None`: forever.
@@ -36,21 +36,21 @@ pub struct StreamFacts {
     pub max_bytes: Option<u64>,
     /// Limit of messages; `None`: no limit.
     pub max_messages: Option<u64>,
-    /// Messages on the stream.
+    /// Stored messages.
     pub messages: u64,
-    /// Size of the messages in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether a full stream drops old messages instead of rejecting new ones.
+    /// Whether a full stream drops old messages.
     pub drops_oldest: bool,
     /// Limit of messages per subject; `None`: no limit.
     pub max_messages_per_subject: Option<u64>,
-    /// Whether that limit rejects new messages instead of dropping old ones.
+    /// Whether that limit rejects new messages.
     pub refuses_per_subject: bool,
-    /// Whether the stream is in memory only.
+    /// Memory storage.
     pub is_in_memory: bool,
     /// Number of replicas.
     pub replicas: usize,
-    /// Whether the server is part of a cluster.
+    /// Clustered server.
     pub is_clustered: bool,
     /// Largest accepted message in bytes, with headers.
     pub message_bytes: usize,

@@ -19,9 +19,9 @@ const SELECTED_MAX: usize = 10_000;
 pub struct LetterPreview {
     /// The change.
     pub change: LetterChange,
-    /// Number of dead letters.
+    /// Dead letters.
     pub dead_letters: u64,
-    /// Effects, one sentence each.
+    /// Effect sentences.
     pub effects: Vec<String>,
 }
 
@@ -40,13 +40,13 @@ impl LetterPreview {
     }
 }
 
-/// A change to consumer dead letters.
+/// Dead letter change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LetterChange {
-    /// Marks open dead letters for retry.
+    /// Marks for retry.
     Retry,
-    /// Reopens dead letters marked for retry.
+    /// Cancels a retry.
     CancelRetry,
     /// Deletes dead letters, the last copy outside the stream.
     Discard,
@@ -116,8 +116,7 @@ impl LetterChange {
 ///
 /// # Errors
 ///
-/// The error of the database. Committed transactions stay; a second call continues, as another
-/// operation.
+/// `DbErr`. Committed transactions stay; a second call continues, as another operation.
 pub async fn carry_out_letters(
     letters: &DeadLetters,
     change: LetterChange,
@@ -136,7 +135,7 @@ pub async fn carry_out_letters(
 ///
 /// # Errors
 ///
-/// The error of the database.
+/// `DbErr`.
 pub async fn carry_out_by_key(
     letters: &DeadLetters,
     change: LetterChange,

@@ -49,7 +49,7 @@ impl FromStr for GroupFingerprint {
 /// Dead letters with the same failure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LetterGroup {
-    /// Fingerprint of the group.
+    /// Group fingerprint.
     pub fingerprint: GroupFingerprint,
     /// Consumer that failed.
     pub consumer: String,
@@ -57,12 +57,12 @@ pub struct LetterGroup {
     pub event_type: Option<String>,
     /// Error, with `<n>` for parts that differ.
     pub error: String,
-    /// Number of dead letters.
+    /// Dead letters.
     pub dead_letters: u64,
-    /// When the first was dead-lettered.
+    /// Oldest time.
     #[serde(serialize_with = "serial::time")]
     pub first_at: OffsetDateTime,
-    /// When the last was dead-lettered.
+    /// Newest time.
     #[serde(serialize_with = "serial::time")]
     pub last_at: OffsetDateTime,
 }
@@ -107,7 +107,7 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
 ///
 /// # Errors
 ///
-/// The error of the database.
+/// `DbErr`.
 pub async fn read_letters(
     letters: &DeadLetters,
     selection: &DeadLetterSelection,

@@ -25,36 +25,36 @@ pub use change::{LetterChange, LetterPreview, carry_out_by_key, carry_out_letter
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
-/// A dead letter in a list.
+/// A row of a list. Ids and types are `None` if the bytes are not a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LetterRow {
-    /// Key of the dead letter.
+    /// Key.
     #[serde(serialize_with = "serial::text")]
     pub id: Uuid,
     /// Consumer that failed.
     pub consumer: String,
     /// `open` or `retry`.
     pub status: &'static str,
-    /// Event id; `None` if not a message.
+    /// Event id.
     #[serde(serialize_with = "serial::text_if_any")]
     pub event_id: Option<EventId>,
     /// Event type; `None` if not a message.
     pub event_type: Option<String>,
-    /// Aggregate type; `None` if not a message.
+    /// Aggregate type.
     pub aggregate_type: Option<String>,
-    /// Aggregate id; `None` if not a message.
+    /// Aggregate id.
     pub aggregate_id: Option<String>,
-    /// Sequence within the aggregate.
+    /// Sequence.
     pub sequence: Option<u64>,
-    /// Subject of the message.
+    /// Subject.
     pub subject: String,
-    /// Stream sequence of the delivery.
+    /// Stream sequence.
     pub stream_sequence: u64,
     /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
     /// Last error.
     pub error: String,
-    /// When it was dead-lettered.
+    /// Dead-lettering time.
     #[serde(serialize_with = "serial::time")]
     pub dead_lettered_at: OffsetDateTime,
 }
@@ -89,7 +89,7 @@ pub struct LetterDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: LetterRow,
-    /// Headers, with application values masked.
+    /// Masked headers.
     pub headers: BTreeMap<String, String>,
     /// Masked payload, if requested.
     pub payload: Option<String>,
@@ -99,7 +99,7 @@ pub struct LetterDetail {
 ///
 /// # Errors
 ///
-/// The error of the database.
+/// `DbErr`.
 pub async fn show_letter(
     letters: &DeadLetters,
     id: Uuid,
@@ -113,7 +113,7 @@ pub async fn show_letter(
     }))
 }
 
-/// Only these headers are known to hold no personal data.
+/// Headers without personal data.
 fn masked_header((name, value): &(String, String)) -> (String, String) {
     let plain = name.to_ascii_lowercase();
     let is_own = ["ce-", "nats-", "outbox-"]

@@ -22,7 +22,7 @@
 //! Unknown to the proof:
 //!
 //! - whether a hole's event was published;
-//! - events with rows purged, forgotten or deleted after publishing (`unrecorded` counts those
+//! - events with rows purged, forgotten or deleted after publishing (`unrecorded` counts events
 //!   still on the stream);
 //! - whether a missing logged message was published;
 //! - effects without a row under the event id: strategies `natural`, `external`, `sequence` and
@@ -53,7 +53,7 @@ pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Pro
 /// Maximum number of facts, each about 150 bytes of memory.
 pub const FACTS_MAX: usize = 1 << 22;
 
-/// Input of a proof.
+/// Proof input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofRequest {
     /// Start of the span, inclusive.
@@ -87,11 +87,11 @@ impl ProofRequest {
 /// Retention of rows of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsKept {
-    /// No rows are deleted.
+    /// Forever.
     All,
-    /// Rows recorded since this time are kept.
+    /// Since this time.
     Since(OffsetDateTime),
-    /// Rows are deleted on publishing.
+    /// Deleted on publishing.
     Nothing,
 }
 
@@ -147,20 +147,20 @@ impl RowsKept {
 pub struct ConsumerFloor {
     /// Consumer name.
     pub consumer: String,
-    /// Ack floor of the consumer's messages.
+    /// Ack floor.
     pub floor: u64,
 }
 
 /// Why there is no proof. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// Reading the outbox failed.
+    /// Outbox error.
     #[error("the outbox could not be read")]
     Store(#[from] StoreError),
-    /// Reading the stream failed.
+    /// Stream error.
     #[error("the stream could not be read")]
     Stream(#[from] PublishError),
-    /// Reading an inbox failed.
+    /// Inbox error.
     #[error("the inbox of consumer `{consumer}` could not be read")]
     Inbox {
         /// Consumer name.

@@ -25,25 +25,25 @@ pub struct Proof {
     pub verdict: Verdict,
     /// Reasons, worst first, with commands.
     pub reasons: Vec<Reason>,
-    /// Counts from the outbox.
+    /// Outbox counts.
     pub outbox: OutboxBooks,
-    /// Counts from the stream.
+    /// Stream counts.
     pub stream: StreamBooks,
     /// Counts per consumer.
     pub consumers: Vec<ConsumerBooks>,
-    /// Published messages missing on the stream.
+    /// Lost messages.
     pub lost: Findings,
-    /// Messages on the stream without a matching row.
+    /// Ghosts.
     pub ghosts: Findings,
-    /// Sequences without row and message.
+    /// Holes.
     pub holes: Holes,
-    /// Events stored after a later one of their aggregate.
+    /// Inversions.
     pub inversions: Findings,
     /// Number of rows and messages read.
     pub facts: u64,
 }
 
-/// Verdict of a proof.
+/// Verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -67,31 +67,31 @@ impl Verdict {
     }
 }
 
-/// Counts from the outbox.
+/// Outbox counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct OutboxBooks {
-    /// Committed events with a row.
+    /// Committed events.
     pub committed: u64,
     /// Published events.
     pub published: u64,
-    /// Events to be published.
+    /// Unpublished events.
     pub unpublished: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Events for a log relay.
+    /// Logged events.
     pub logged: u64,
-    /// Messages created by replays.
+    /// Replayed copies.
     pub replayed: u64,
 }
 
-/// Counts from the stream.
+/// Stream counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StreamBooks {
     /// Committed events on the stream.
     pub events: u64,
     /// Replays and duplicates of these events.
     pub copies: u64,
-    /// Messages possibly removed by stream limits.
+    /// Expired messages.
     pub expired: u64,
     /// Logged messages not on the stream: unread by the log relay, or lost.
     pub logged_absent: u64,
@@ -107,22 +107,22 @@ pub struct StreamBooks {
     pub last_stream_sequence: u64,
 }
 
-/// Counts of one consumer.
+/// Consumer counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ConsumerBooks {
     /// Consumer name.
     pub consumer: String,
-    /// Events that took effect.
+    /// Handled events.
     pub handled: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Failed events to be retried.
+    /// Failed events.
     pub failed: u64,
-    /// Events the consumer has not reached.
+    /// Open events.
     pub open: u64,
-    /// Acknowledged without a row, effect unknown.
+    /// Passed events.
     pub passed: u64,
-    /// Acknowledged without a row, between events of the type with rows.
+    /// Missing events.
     pub missing: Findings,
 }
 
@@ -148,7 +148,7 @@ pub struct Found {
 /// Missing sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Holes {
-    /// Number of missing sequences.
+    /// Missing sequences.
     pub count: u64,
     /// First holes.
     pub first: Vec<HoleOf>,

@@ -24,17 +24,13 @@ struct Event {
     /// The row of the event itself, not of a copy.
     row: Option<Fact>,
     copy: Option<Fact>,
-    /// First place on the stream.
     first: Option<Fact>,
     places: u64,
-    /// Published but missing on the stream.
     lost: u64,
     expired: u64,
     logged_absent: u64,
     replayed: u64,
-    /// Best outcome per consumer.
     outcomes: BTreeMap<u16, u8>,
-    /// The current message and its number of places.
     message: Option<(Fact, u64)>,
 }
 

@@ -50,7 +50,6 @@ use crate::stream_view::NoStream;
 use sampler::Sampler;
 use visit::Problem;
 
-/// Default bound on database queries.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Builder of the dashboard.
@@ -92,7 +91,7 @@ impl<S: OutboxReader> Dashboard<S> {
         self
     }
 
-    /// Adds the dead letters of consumers.
+    /// Adds consumer dead letters.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
         self
@@ -104,7 +103,7 @@ impl<S: OutboxReader> Dashboard<S> {
         self
     }
 
-    /// The router of the pages.
+    /// The router.
     pub fn router(self) -> Router {
         use pages::{aggregate, letters, messages, nothing, overview};
         Router::new()

@@ -118,7 +118,7 @@ async fn read<S: OutboxReader>(app: &App<S>, look: Look) -> Result<Sample, Probl
     })
 }
 
-/// Called only with the sample locked. Lock order: sample, then look.
+/// Lock order: sample, then look.
 async fn look<S>(app: &App<S>) -> Look {
     let mut kept = app.sampler.look.lock().await;
     if let Some((at, look)) = &*kept
@@ -136,7 +136,6 @@ async fn look<S>(app: &App<S>) -> Look {
     let mut look = Look {
         broker: broker.unwrap_or_else(|_| BrokerCheck::Failed(silent())),
         consumers,
-        // Errors of the stream are reported by the broker check.
         stream: filled.ok().flatten(),
         log,
         forecast: forecast(&Seen::default(), &Seen::default(), Duration::ZERO),

@@ -72,7 +72,6 @@ fn error_of(message: &StoredMessage) -> &str {
     message.error.as_deref().unwrap_or("no stored error")
 }
 
-/// A remaining wait is never zero.
 fn left(wait: Duration) -> String {
     in_words(wait.max(Duration::from_secs(1)))
 }
@@ -113,7 +112,6 @@ fn not_held(facts: &Facts) -> Finding {
     finding(Cause::NotRecorded, State::Degraded, None, what, [next])
 }
 
-/// Problems of consumers come first.
 fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec<Finding> {
     let (mut findings, consumers) = match &facts.readers {
         None => (

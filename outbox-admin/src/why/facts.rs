@@ -44,7 +44,6 @@ pub(super) enum Broker {
 pub(super) struct Facts {
     pub(super) subject: Subject,
     pub(super) message: Option<FoundMessage>,
-    /// First unpublished message of the aggregate.
     pub(super) before: Option<FoundMessage>,
     pub(super) block: Option<BlockedAggregate>,
     pub(super) halting: Option<StoredMessage>,
@@ -52,13 +51,11 @@ pub(super) struct Facts {
     pub(super) relays: Vec<LiveRelay>,
     /// Read only if no relay is alive.
     pub(super) expired: Vec<ExpiredRelay>,
-    /// Owner of the message's partition.
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
     pub(super) broker: Broker,
     /// `None` if not read.
     pub(super) readers: Option<Result<Readers, String>>,
-    /// Pauses of the aggregate.
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
     pub(super) holes: Vec<Hole>,
@@ -141,7 +138,6 @@ impl Facts {
                 .is_some_and(|earliest| kept.keeps(earliest))
         };
         self.keeps_last = is_kept(head.recorded_at);
-        // Every hole is older than the last recording.
         if !self.keeps_last {
             return Ok(());
         }

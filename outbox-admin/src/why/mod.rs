@@ -31,33 +31,33 @@ pub use readers::{Reader, Readers};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Not recorded, or deleted after publishing.
+    /// Unrecorded or deleted.
     NotRecorded,
     /// A dead letter.
     DeadLetter,
     /// Behind a dead letter, which halts the aggregate.
     BehindDeadLetter,
-    /// The message is delayed.
+    /// Delayed.
     Delayed,
-    /// Behind a delayed message.
+    /// Behind a delay.
     BehindDelayed,
-    /// Failed, waits for its retry.
+    /// Backing off.
     BackingOff,
-    /// Behind a failed message.
+    /// Behind a failure.
     BehindFailed,
     /// Failed: no stream.
     NoStream,
-    /// Failed: no stream captures the subject.
+    /// Failed: uncaptured subject.
     NotCaptured,
-    /// Failed: the stream is full.
+    /// Full stream.
     Full,
     /// Failed: the stream would reject it again.
     Refused,
     /// Publishing is paused.
     Paused,
-    /// No relay is alive.
+    /// No live relay.
     NoRelay,
-    /// The partition has no owner.
+    /// Unowned partition.
     NoOwner,
     /// The partition's relay cannot reach the broker, fetch or settle.
     RelayAiling,
@@ -67,9 +67,9 @@ pub enum Cause {
     Unreadable,
     /// On the stream.
     OnStream,
-    /// A consumer's dead letter.
+    /// Consumer dead letter.
     ConsumerDeadLetter,
-    /// Failed at a consumer, to be retried.
+    /// Failed at a consumer.
     ConsumerFailed,
     /// Not reached by a paused consumer.
     ConsumerPaused,
@@ -129,7 +129,7 @@ impl Cause {
     ];
 }
 
-/// A cause with next steps.
+/// Cause and repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Cause.
@@ -156,11 +156,11 @@ pub struct Explanation {
     pub subject: String,
     /// Worst state of all findings.
     pub state: State,
-    /// At least one finding.
+    /// Never empty.
     pub findings: Vec<Finding>,
     /// Unpublished messages of the aggregate, at most 1,000.
     pub unpublished: u64,
-    /// Parts that could not be read.
+    /// Unread parts.
     pub unseen: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl Explanation {
     }
 }
 
-/// A message or an aggregate.
+/// Subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageOrAggregate {
     /// A message id.
@@ -186,7 +186,7 @@ pub enum MessageOrAggregate {
     Aggregate(Aggregate),
 }
 
-/// Facts from the outbox.
+/// Outbox facts.
 #[derive(Debug)]
 pub struct Question {
     subject: String,

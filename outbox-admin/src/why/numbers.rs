@@ -133,7 +133,6 @@ mod tests {
             at(0, Some(4)),
             "has handled nothing of order/1 yet: #4 has failed",
         );
-        // A later failure proves nothing about this message.
         check(at(3, Some(6)), "#4 has not been handled there");
     }
 
@@ -183,7 +182,7 @@ mod tests {
         let left = |row: EffectRow| is_left(at_third, &earlier, &[&row]);
         assert!(left(row(40, EffectOutcome::Handled)));
         assert!(left(row(40, EffectOutcome::DeadLetter)));
-        assert!(!left(row(40, EffectOutcome::Failed)), "it is tried again");
+        assert!(!left(row(40, EffectOutcome::Failed)), "retried");
         assert!(
             !left(row(30, EffectOutcome::Handled)),
             "the position is not before it"

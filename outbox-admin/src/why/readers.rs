@@ -13,16 +13,16 @@ use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::verdict::State;
 use crate::words::counted;
 
-/// A durable consumer of the message.
+/// Consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reader {
     /// Consumer name.
     pub consumer: String,
-    /// Last stream sequence delivered.
+    /// Last delivered sequence.
     pub delivered: u64,
     /// Ack floor, as a stream sequence.
     pub floor: u64,
-    /// Messages delivered but not acknowledged.
+    /// Unacknowledged messages.
     pub unacknowledged: u64,
     /// Limit of unacknowledged messages; `None`: no limit.
     pub max_ack_pending: Option<u64>,
@@ -41,9 +41,9 @@ pub struct Readers {
     pub readers: Vec<Reader>,
     /// Earlier events ([`earlier_events`](super::earlier_events)).
     pub earlier: Vec<(EventId, u64)>,
-    /// Inbox rows of the event and earlier events.
+    /// Inbox rows.
     pub rows: Vec<EffectRow>,
-    /// Unreadable parts, for people.
+    /// Unreadable parts.
     pub unseen: Vec<String>,
 }
 
@@ -200,7 +200,6 @@ fn paused(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding
     ))
 }
 
-/// The server delivers nothing new.
 fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     let (max, unacknowledged) = (reader.max_ack_pending?, reader.unacknowledged);
     if unacknowledged < max {
@@ -345,7 +344,6 @@ mod tests {
             reader.paused = Some("stocktaking".to_owned());
         };
         assert_eq!(cause(judged(paused, None).0), Some(Cause::ConsumerPaused));
-        // Failed messages are redelivered nevertheless.
         let failed = Some(EffectOutcome::Failed);
         assert_eq!(cause(judged(full, failed).0), Some(Cause::ConsumerFailed));
         for max in [None, Some(4)] {

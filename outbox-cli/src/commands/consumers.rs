@@ -1,4 +1,4 @@
-//! `outbox consumers`: lag and pauses of consumers with inbox tables beside the outbox.
+//! `outbox consumers`: lag and pauses of consumers with inbox tables in the database of the outbox.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `outbox dead-letters`: consumer dead letters with inbox tables beside the outbox.
+//! `outbox dead-letters`: consumer dead letters with inbox tables in the database of the outbox.
 
 mod change;
 mod groups;

@@ -56,7 +56,7 @@ impl fmt::Display for PartArgument {
 }
 
 impl PartArgument {
-    /// The migration table of the part, and one of the tables it creates.
+    /// The migration table of the part, and a table that it creates.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Outbox => ("outbox_migrations", Some("outbox_messages")),

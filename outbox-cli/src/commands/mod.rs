@@ -100,9 +100,9 @@ impl OutboxCommand {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future of `relay run` asks its relays to stop without waiting for them.
-    /// Dropping a change keeps committed transactions; the outcome of the last one is unknown.
-    /// `outbox audit` shows the operation to continue.
+    /// Dropping the future of `relay run` stops its relays without waiting for them. Dropping a
+    /// change keeps committed transactions; the outcome of the last one is unknown. `outbox audit`
+    /// shows the operation to continue.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         invocation::know(|| Self::augment_subcommands(clap::Command::new("outbox")));
         // Boxed, because the combined future is nested too deeply for an optimised build.

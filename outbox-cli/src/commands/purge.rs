@@ -55,7 +55,7 @@ impl PurgeCommand {
             .confirm
             .check(place, async { Ok(messages.max(1)) })
             .await?;
-        // One transaction forgets all aggregates. Dead letters follow, one aggregate at a time; a
+        // One transaction deletes all aggregates. Dead letters follow, one aggregate at a time; a
         // second call continues.
         let scope = OperationScope::aggregates(&self.aggregates);
         let operation = Operation::new(OperationKind::Forget, scope, self.make.intent.intent());

@@ -89,7 +89,7 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
                 (&mut *session)
                     .execute("SET SESSION TRANSACTION READ ONLY")
                     .await?;
-                // MariaDB knows the first setting (seconds), MySQL the second (milliseconds).
+                // MariaDB has the first setting (seconds), MySQL the second (milliseconds).
                 let mariadb = format!("SET SESSION max_statement_time = {seconds:.3}");
                 if session.execute(AssertSqlSafe(mariadb)).await.is_err() {
                     let millis = seconds * 1000.0;

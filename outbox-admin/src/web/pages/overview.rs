@@ -36,8 +36,8 @@ fn sentence(status: &Status) -> String {
         [] => format!("Healthy; pending messages: {}.", status.backlog.pending_text()),
         [first] => format!("{}.", layout::capital(&first.what)),
         [first, others @ ..] => {
-            let more = counted(others.len() as u64, "more thing is", "more things are");
-            format!("{}; {more} wrong.", layout::capital(&first.what))
+            let more = counted(others.len() as u64, "more problem", "more problems");
+            format!("{}; {more}.", layout::capital(&first.what))
         }
     }
 }

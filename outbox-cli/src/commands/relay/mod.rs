@@ -28,7 +28,7 @@ pub use log::{LogChangeCommand, LogCommand};
 pub enum RelayCommand {
     /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
     Run(ConfigArguments),
-    /// List live relays, and dead relays whose partitions have no new owner.
+    /// List live relays, and dead relays with unowned partitions.
     List(ListRelaysCommand),
     /// The database's log, for a relay that reads it instead of polling the table.
     #[command(subcommand)]
@@ -53,7 +53,7 @@ impl RelayCommand {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future asks the relays to stop without waiting for them.
+    /// Dropping the future stops the relays without waiting for them.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         let arguments = match self {
             Self::Run(arguments) => arguments,
