@@ -234,7 +234,7 @@ async fn due_message_waits_for_its_relay() {
     check(
         &explanation,
         &[(Cause::RelayBehind, State::Degraded)],
-        "is pending and may be published now",
+        "is pending and due",
     );
     let of_aggregate = why_aggregate(&store, EMPTY).await;
     assert_eq!(of_aggregate.findings, explanation.findings);

@@ -127,11 +127,11 @@ fn nonsensical_values_are_rejected() {
     for (text, expected) in [
         (
             "[[outbox]]\n[outbox.relay]\nlease_ttl = \"15\"",
-            "`15` is no duration",
+            "`15` is not a duration",
         ),
         (
             "[[outbox]]\n[outbox.relay]\nretention = \"long\"",
-            "`long` is no retention",
+            "`long` is not a retention",
         ),
         ("[[outbox]]\nname = \"Orders\"", "`Orders` cannot be the name"),
         ("[[outbox]]\nprefix = \"a-b\"", "prefix `a-b` is malformed"),

@@ -295,7 +295,7 @@ async fn relay_waiting_for_server_is_alive_not_ready() {
             .get("/readyz")
             .await
             .1
-            .contains("outbox: it starts: it waits for nats")
+            .contains("outbox: starting: it waits for nats")
     })
     .await;
     assert_eq!(program.get("/readyz").await.0, 503);

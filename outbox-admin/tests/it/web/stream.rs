@@ -56,7 +56,7 @@ async fn timeline_has_recording_stream_and_consumers() {
     for expected in [
         "<td>7</td>",
         "billing: passed; search: open",
-        "Not seen: inboxes: another database",
+        "Not checked: inboxes: another database",
         &id.to_string(),
     ] {
         assert!(page.contains(expected), "{expected}: {page}");

@@ -24,7 +24,7 @@ async fn purge_deletes_published_aggregates_only(kind: Kind) {
     let preview = ask(place, &forget).expect(0);
     for text in [
         "  order/1: 1 message\n",
-        "order/2 is left as it is: of its 2 messages",
+        "order/2 is unchanged: of its 2 messages",
         "its sequences start at 1",
     ] {
         assert!(preview.out.contains(text), "{text}: {preview:?}");

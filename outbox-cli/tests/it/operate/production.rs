@@ -58,7 +58,7 @@ async fn production_without_terminal_needs_confirmed_count() {
     assert!(
         refused
             .said
-            .contains("it would change 1, and not 2: nothing was changed"),
+            .contains("the preview counts 1, not 2: nothing was changed"),
         "{refused:?}"
     );
     shop.ask("retry --all --confirm 1").expect(2);

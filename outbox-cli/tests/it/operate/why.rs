@@ -102,7 +102,12 @@ async fn ailing_relay_is_explained(kind: Kind) {
         "the only live relay is ailing",
     );
     planted.announce(Fitness::Fit).await;
-    check(why(&planted, id), 4, &["relay-ailing"], "which owns partition 19");
+    check(
+        why(&planted, id),
+        4,
+        &["relay-ailing"],
+        "of partition 19 is ailing",
+    );
     planted.close().await;
 }
 

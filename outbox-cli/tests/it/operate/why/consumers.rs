@@ -139,7 +139,7 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
         why(&planted, second),
         3,
         &["consumer-full", "on-stream"],
-        "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
+        "It has 1 message unacknowledged, the limit is 1 (`max_ack_pending`)",
     );
     full_consumer_explanation_is_printed(&planted);
     taken.double_ack().await.unwrap();
@@ -158,7 +158,7 @@ fn full_consumer_explanation_is_printed(planted: &Planted) {
     let lag = &listed[0];
     let reason = &lag["reasons"][0];
     assert_eq!(lag["state"], "degraded", "{lag}");
-    let full = "it has 1 message unacknowledged and may have 1 (`max_ack_pending`), and is handed no more";
+    let full = "it has 1 message unacknowledged, the limit is 1 (`max_ack_pending`)";
     assert!(reason["what"].as_str().unwrap().contains(full), "{lag}");
     let next = reason["next"].as_str().unwrap();
     assert!(next.starts_with("outbox consumers list --forecast"), "{lag}");
@@ -185,7 +185,7 @@ async fn sequence_gap_is_explained(kind: Kind) {
         why(&planted, first),
         0,
         &["on-stream"],
-        "consumer counting goes by numbers, and is at #1 of its aggregate",
+        "consumer counting (strategy `sequence`) is at #1 of its aggregate",
     );
     planted.placed("1").await;
     let third = planted.placed("1").await;
@@ -201,7 +201,7 @@ async fn sequence_gap_is_explained(kind: Kind) {
         why(&planted, third),
         3,
         &["consumer-gap", "on-stream"],
-        "The consumer goes by numbers and is at #1 of order/1: #2 has not been handled there",
+        "The consumer uses strategy `sequence` and is at #1 of order/1: #2 has not been handled there",
     );
     set(&planted, "inbox_sequences", "failing = 2").await;
     check(
