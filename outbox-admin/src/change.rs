@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_differ_only_in_ids_are_one() {
+    fn errors_are_grouped_without_ids() {
         let errors = [
             "message 1 is too large",
             "no answer in 5s",
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_are_not_listed_are_counted() {
+    fn unlisted_errors_are_counted() {
         let kinds = "abcdefghijkl".chars();
         let mut selected: Vec<_> = kinds.map(|kind| dead(&format!("failed of {kind}"))).collect();
         selected.push(dead("failed of l"));

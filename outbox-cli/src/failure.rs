@@ -92,7 +92,7 @@ impl fmt::Display for CommandError {
 }
 
 /// Prints an error with its causes to standard error, and returns the exit code.
-#[expect(clippy::print_stderr, reason = "it is the last word of a program")]
+#[expect(clippy::print_stderr, reason = "the error ends the program")]
 pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {
         Ok(outcome) => ExitCode::from(outcome.code()),

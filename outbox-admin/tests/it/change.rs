@@ -92,7 +92,7 @@ async fn preview_reports_its_count_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_does_what_its_preview_said() {
+async fn change_matches_its_preview() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let letter = noted(&store, "a");

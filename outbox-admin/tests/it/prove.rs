@@ -232,7 +232,7 @@ async fn unconfirmed_hole_is_never_balanced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_whose_rows_may_be_purged_are_no_holes() {
+async fn purgeable_rows_are_no_holes() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     for _ in 0..3 {
         noted(&store, "a");
@@ -312,7 +312,7 @@ async fn span_includes_start_and_excludes_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_span_that_is_too_large_is_refused() {
+async fn oversized_span_is_rejected() {
     let (store, broker) = published().await;
     let request = ProofRequest {
         facts_max: 9,

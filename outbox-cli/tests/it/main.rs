@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test says with it what it does not expect to fail"
+    reason = "a panic of unwrap fails the test with its line"
 )]
 
 mod config;

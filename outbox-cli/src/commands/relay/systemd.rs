@@ -8,7 +8,7 @@ use crate::config::Environment;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Systemd {
     /// A path, or `@` and an abstract socket name.
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no systemd"))]
+    #[cfg_attr(not(unix), expect(dead_code, reason = "systemd needs Unix"))]
     socket: Option<String>,
     watchdog: Option<Duration>,
 }

@@ -144,7 +144,7 @@ async fn sqlite_file_without_wal_is_found_and_fixed() {
 
 /// `status` and a viewer's `doctor` detect a setting that their own sessions override.
 #[tokio::test]
-async fn a_database_that_only_reads_is_found() {
+async fn read_only_database_is_found() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {
         return;
     };

@@ -38,7 +38,7 @@ async fn outdated_aggregate_numbers_are_found() {
 }
 
 #[tokio::test]
-async fn leases_that_are_missing_or_ahead_are_found() {
+async fn missing_or_future_leases_are_found() {
     for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {
         let Some(planted) = sound(kind).await else {
             continue;
