@@ -13,6 +13,7 @@ use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
 /// SSLRequest can fail temporarily, and only in sqlx.
+#[cfg(feature = "postgres")]
 const ATTEMPTS: usize = 5;
 
 pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
@@ -159,6 +160,7 @@ pub(super) fn is_of_pooler(error: &DbErr) -> bool {
     has_code(error, &[super::OF_POOLER])
 }
 
+#[cfg(feature = "postgres")]
 fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.as_deref() == Some(super::OF_POOLER)
