@@ -59,6 +59,43 @@ async fn commits_are_durable_before_they_are_fetched() {
     }
 }
 
+#[tokio::test]
+async fn a_setting_that_loses_commits_is_named() {
+    for (backend, name, value, durable) in [
+        (
+            Backend::Sqlite,
+            "PRAGMA synchronous",
+            "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous",
+            &["2", "3"][..],
+        ),
+        (
+            Backend::MariaDb,
+            "innodb_flush_log_at_trx_commit",
+            "SELECT CAST(@@innodb_flush_log_at_trx_commit AS CHAR)",
+            &["1", "3"][..],
+        ),
+    ] {
+        let Some(test) = TestDb::open(backend, "loses_commits").await else {
+            continue;
+        };
+        let db = test.one_connection().await;
+        let store = SqlStore::new(db.clone()).with_names(&test.names).unwrap();
+        let levels = match backend {
+            Backend::Sqlite => &["PRAGMA synchronous = 1", "PRAGMA synchronous = 2"][..],
+            // A session cannot change it.
+            _ => &["DO 0"][..],
+        };
+        for level in levels {
+            db.execute_unprepared(level).await.unwrap();
+            let value = text(&db, value).await;
+            let seen = format!("{name} is {value}, so a crash loses commits");
+            let warnings = store.preflight(true).await.unwrap();
+            let is_named = warnings.iter().any(|warning| warning.seen.starts_with(&seen));
+            assert_eq!(is_named, !durable.contains(&&*value), "{level}: {warnings:?}");
+        }
+    }
+}
+
 /// Two sessions cache 50 values each. Without the head rows, the order would be 2, 4, 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_keep_the_order_of_each_aggregate() {

@@ -17,6 +17,7 @@ on_every_backend!(
     dropped_save_makes_its_transaction_uncommittable,
     dropped_record_makes_its_transaction_uncommittable,
     failed_record_makes_its_level_uncommittable,
+    ignored_invalid_event_makes_its_level_uncommittable,
     failed_record_of_a_joined_save_undoes_only_that_save,
     rolled_back_seaorm_transaction_commits_nothing,
     ignored_error_in_a_hook_fails_the_save,
@@ -155,6 +156,18 @@ async fn failed_record_makes_its_level_uncommittable(test: TestDb) {
         .map(|row| row.message.unwrap().sequence)
         .collect();
     assert_eq!(numbers, [1, 2].map(Some));
+}
+
+/// The event is rejected before any statement, so no database error undoes the transaction.
+async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert(&tx).await.unwrap();
+    let refused = record(&tx, [Probe::noted("", 1)]).await;
+    assert!(matches!(refused, Err(RecordError::Event(_))), "{refused:?}");
+    let refused = tx.commit().await.unwrap_err();
+    assert!(outbox_sea_orm::is_commit_refused(&refused));
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
 async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
