@@ -4,6 +4,7 @@
 use std::thread::panicking;
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use outbox_core::{ConsumerSpec, Message};
 use outbox_nats::{JetStreamPublisher, JetStreamSubscriber};
 use outbox_testing::conformance::publisher::PublisherFixture;
@@ -21,11 +22,12 @@ const CONSUMERS: [&str; 16] = [
     "two", "widened",
 ];
 
-const USERS: [User; 5] = [
+const USERS: [User; 6] = [
     User::new("provision", &["provision"]),
     User::new("relay", &["relay"]),
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("reader", &["reader"]),
+    User::new("viewer", &["viewer"]),
     // Also used for predecessors and for the age of the backlog.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
 ];
@@ -210,8 +212,11 @@ async fn request_of_another_role_is_denied(variable: &'static str) {
         ("consumer", "$JS.API.CONSUMER.CREATE.EVENTS.billing"),
         ("consumer", "$JS.ACK.EVENTS.billing.1"),
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
+        ("viewer", "events.order.1.placed"),
+        ("viewer", "$JS.API.CONSUMER.DELETE.EVENTS.billing"),
+        ("viewer", "$JS.API.CONSUMER.MSG.NEXT.EVENTS.billing"),
     ];
-    let users_of_streams = ["relay", "reader", "consumer"];
+    let users_of_streams = ["relay", "reader", "consumer", "viewer"];
     let foreign = ["events.>", "_INBOX.>", "_INBOX.admin.>", "_INBOX.*.*"];
     let subscribes = users_of_streams.map(|user| foreign.map(|subject| (user, subject)));
     let subscribes = subscribes.as_flattened().iter().copied();
@@ -271,6 +276,38 @@ async fn a_reader_changes_no_durable_consumer_on_the_newest_server() {
 #[tokio::test]
 async fn a_reader_changes_no_durable_consumer_on_the_oldest_server() {
     a_reader_changes_no_durable_consumer(OLDEST).await;
+}
+
+/// The requests of `outbox status`, `doctor` and `consumers`.
+async fn a_viewer_sees_stream_and_consumers(variable: &'static str) {
+    let Some(users) = Users::start(variable, &USERS).await else {
+        return;
+    };
+    let admin = users.nats("admin").await;
+    let stream = admin.stream().with_subject(admin.prefix.wildcard());
+    answered(async || stream.provision_for(&admin.client, []).await).await;
+    drop(admin.subscribe(&consumer(&[&PLACED])).await);
+    let stream = users
+        .nats("viewer")
+        .await
+        .jetstream()
+        .get_stream("EVENTS")
+        .await
+        .unwrap();
+    let listed: Vec<_> = stream.consumers().try_collect().await.unwrap();
+    assert_eq!(listed.len(), 1);
+    stream.consumer_info(&listed[0].name).await.unwrap();
+    assert_eq!(users.refused(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_viewer_sees_stream_and_consumers_on_the_newest_server() {
+    a_viewer_sees_stream_and_consumers(NEWEST).await;
+}
+
+#[tokio::test]
+async fn a_viewer_sees_stream_and_consumers_on_the_oldest_server() {
+    a_viewer_sees_stream_and_consumers(OLDEST).await;
 }
 
 #[tokio::test]
