@@ -55,7 +55,7 @@ impl Denied {
         found.findings.push(Diagnosis::failed(
             Check::Nats,
             format!("nats denies this login to {seen}"),
-            "the permissions of a reader and of a relay",
+            "the permissions named below",
             Next::advice(format!(
                 "grant the permissions of {roles} (docs/reference/permissions.md) for stream `{}` and prefix `{}`",
                 stream.name, stream.prefix
