@@ -42,7 +42,7 @@ impl fmt::Display for Holds {
 pub enum Obstacle {
     /// Damaged row.
     Unreadable,
-    /// Wrong subject, header or (stored errors) size.
+    /// The message itself is wrong: its subject, a header or, according to a stored error, its size.
     Unsendable,
     /// Missing stream.
     NoStream,

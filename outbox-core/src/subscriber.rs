@@ -196,8 +196,8 @@ pub trait Delivery: Send + Sync + 'static {
     /// Whether any subscription under the consumer's name, in any process, now or earlier,
     /// requested such messages. If not, this message may be acknowledged unread.
     ///
-    /// * **No stale `false`.** True if [`Subscriber::subscribe`] with the event type returned
-    ///   before the first delivery. Otherwise `true` is the safe answer.
+    /// * **No stale `false`.** If [`Subscriber::subscribe`] with the event type returned before the
+    ///   first delivery, the result is `true`. If in doubt, the result is `true`.
     /// * **Cheap.** Queries the broker about once a second.
     /// * **On `Err`.** Unknown. Do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;

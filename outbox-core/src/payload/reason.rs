@@ -13,7 +13,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         Some(text) => (text, place.as_str()),
         None => (text.as_str(), ""),
     };
-    // Only the type's own names; other texts may quote values.
+    // Names of fields and variants come from the Rust type. Other texts of serde may quote values.
     let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {

@@ -81,7 +81,7 @@ impl Checkup {
         }
     }
 
-    /// Half a lease; an ailing relay needs the rest to read the success.
+    /// Half of the lease time. In the other half, an ailing relay reads whether its trial succeeded.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }

@@ -494,7 +494,7 @@ pub(crate) async fn reserve(
     take_effect("stock", &event, &tx, key).await
 }
 
-/// Behaves like a library for SeaORM. Boxed, because the compiler cannot otherwise prove it `Send`
+/// Stands for a library that takes any SeaORM connection. Boxed, because the compiler cannot otherwise prove it `Send`
 /// for each lifetime of a `Tx`.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where

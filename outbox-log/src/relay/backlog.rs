@@ -326,7 +326,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
-    /// Waits a while for news. A drain waits for messages committed before it.
+    /// Waits for new log entries, for a bounded time. A drain waits for messages committed before it.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let nothing_yet = || Fetched {
             more: true,

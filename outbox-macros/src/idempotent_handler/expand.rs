@@ -90,7 +90,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         output,
         ..
     } = handler;
-    // Mixed-site variables cannot collide with the user's names.
+    // Variables of the macro (mixed-site hygiene) cannot collide with the user's names.
     let context = Ident::new("__context", Span::mixed_site());
     let values: Vec<Ident> = (0..arguments.len())
         .map(|index| format_ident!("__a{index}", span = Span::mixed_site()))

@@ -61,7 +61,7 @@ async fn ask(
         }
     };
     match tokio::time::timeout(place.timeout, publisher.preflight()).await {
-        // The doctor's own rules cover these warnings in more detail.
+        // `outbox doctor` has rules of its own with more details than these warnings of the preflight.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             found.made([Check::Nats]);

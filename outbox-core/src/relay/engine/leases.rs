@@ -167,7 +167,7 @@ impl Leases {
             && since.elapsed() < shared.config.lease_ttl * 2
     }
 
-    /// A drain ends with the first failure, and only after ended pauses are released.
+    /// A drain (`Relay::drain`) returns the first failure, and waits until ended pauses are released.
     fn pauses_finished(
         &mut self,
         shared: &mut Shared<'_>,

@@ -173,7 +173,7 @@ async fn strategies_need_only_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
-/// `says`: a part of the expected assertion. Other panics do not count.
+/// `says` is a part of the expected panic message. Other panics do not count.
 async fn assert_found(mistake: Mistake, says: &str) {
     let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
     let failure = suite::failure(&test, mistake).await;

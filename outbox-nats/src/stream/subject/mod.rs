@@ -133,7 +133,7 @@ impl SubjectPrefix {
     }
 
     /// The filter for all sequenced messages of an aggregate type in strong mode:
-    /// `<prefix>.<aggregate>.*`. `None` for events that are not fenced.
+    /// `<prefix>.<aggregate>.*`. `None` for events outside strong mode.
     #[must_use]
     pub fn fenced_filter(&self, event: &EventDescriptor) -> Option<String> {
         let fenced = event.sequenced && event.subject.is_none();

@@ -19,7 +19,7 @@ const HELD_TIMES: i64 = 1 << 24;
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
 /// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
-/// a separate time for the index search. Types may share a time, so queries also compare the type.
+/// a separate time for the index search. Two event types may get the same time, so queries also compare the type.
 /// Must not change: rows and other versions use the same values.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.

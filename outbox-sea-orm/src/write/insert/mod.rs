@@ -1,7 +1,7 @@
 //! Numbers messages and inserts them in the caller's transaction.
 //!
-//! The head row of an aggregate has its last sequence. An increment locks it until the transaction
-//! ends: sequences are gapless, in commit order.
+//! The head row of an aggregate has its last sequence. A writer that increments the sequence locks
+//! the row until its transaction ends, so sequences are gapless and in commit order.
 //!
 //! Invariants:
 //!

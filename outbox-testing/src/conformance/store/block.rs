@@ -57,7 +57,7 @@ pub async fn an_ended_block_returns_its_messages_in_order<F: StoreFixture>(fixtu
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
 }
 
-/// The last verdict sets the delay.
+/// After several failures of a message, the last one sets the delay of the block.
 pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
