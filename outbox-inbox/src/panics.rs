@@ -42,22 +42,3 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     without_values(text.unwrap_or("no message").to_owned())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn panic_error_names_its_source() {
-        let error = guard("hook", || panic!("at {}", 7)).unwrap_err();
-        assert_eq!(error.to_string(), "hook panicked: at 7");
-        let error = guard_async("sink", async || panic!("gone")).await.unwrap_err();
-        assert_eq!(error.to_string(), "sink panicked: gone");
-        fn never() -> std::future::Ready<()> {
-            panic!("not even begun")
-        }
-        let error = guard_async("sink", never).await.unwrap_err();
-        assert_eq!(error.to_string(), "sink panicked: not even begun");
-        assert_eq!(guard("hook", || 7).unwrap(), 7);
-    }
-}

@@ -190,7 +190,8 @@ mod tests {
     use outbox_core::{EventDescriptor, StreamPolicy};
 
     use super::*;
-    use crate::handler::{Effect, HandlerOptions, Shape};
+    use crate::handler::HandlerOptions;
+    use crate::tests::HANDLER;
 
     const EVENTS: &[EventDescriptor] = &[EventDescriptor {
         aggregate: "order",
@@ -208,15 +209,9 @@ mod tests {
 
     fn handler(options: HandlerOptions) -> Registration {
         Registration {
-            consumer: "books",
-            handler: "book",
             events: EVENTS,
-            file: "book.rs",
-            line: 7,
-            requires: &[],
-            shape: Shape::default(),
             options,
-            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
+            ..HANDLER
         }
     }
 
@@ -291,28 +286,6 @@ mod tests {
             last_stream_sequence: 0,
             messages: 0,
         }
-    }
-
-    #[test]
-    fn retention_below_stream_retention_is_refused() {
-        let judge = |of_stream, of_inbox| {
-            let handlers = [with(Strategy::Natural), with(Strategy::MessageId)];
-            stream(&facts(of_stream), &handlers, &config().retention(of_inbox))
-        };
-        let (problem, warning) = judge(Some(7 * DAY), 7 * DAY);
-        assert!(warning.is_none());
-        let problem = problem.unwrap();
-        assert_eq!(problem.kind(), ProblemKind::Retention);
-        let text = problem.to_string();
-        assert!(
-            text.contains("604800s") && text.contains("`InboxConfig::retention` to at least 608400s"),
-            "{text}"
-        );
-        let (problem, warning) = judge(Some(7 * DAY), 8 * DAY);
-        assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
-        let (problem, warning) = judge(None, 3650 * DAY);
-        assert!(problem.is_none());
-        assert!(warning.unwrap().contains("forever"));
     }
 
     #[test]

@@ -44,7 +44,8 @@ mod tests {
     use outbox_core::EventDescriptor;
 
     use super::*;
-    use crate::handler::{Effect, HandlerOptions, Shape};
+    use crate::handler::HandlerOptions;
+    use crate::tests::HANDLER;
 
     const PLACED: &[EventDescriptor] = &[EventDescriptor {
         version: 1,
@@ -63,12 +64,7 @@ mod tests {
             consumer,
             handler: name,
             events,
-            file: "book.rs",
-            line: 7,
-            requires: &[],
-            shape: Shape::default(),
-            options: HandlerOptions::new(),
-            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
+            ..HANDLER
         }
     }
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
-use time::OffsetDateTime;
+use outbox_core::{Message, MessageId};
 
 use super::*;
 use crate::database::{Trouble, trouble};
 use crate::dead_letter::{self, DeadLetterSelection, DeadLetters, NewDeadLetter};
 use crate::dedup::sql::{Key, Status};
-use crate::tests::database::TestDb;
+use crate::tests::database::{TestDb, incoming, message};
 
 fn key(id: u128) -> Key<'static> {
     Key {
@@ -82,23 +81,9 @@ async fn a_dead_row_stays_as_long_as_its_dead_letter() {
         let message = Message {
             id,
             event_id: id.into(),
-            aggregate: Aggregate::new("order", "1"),
-            sequence: None,
-            event_type: "order.placed".to_owned(),
-            event_version: 1,
-            subject: None,
-            content_type: String::new(),
-            payload: Default::default(),
-            headers: Headers::default(),
-            created_at: OffsetDateTime::UNIX_EPOCH,
+            ..message()
         };
-        let incoming = Incoming {
-            subject: String::new(),
-            headers: Vec::new(),
-            payload: Default::default(),
-            delivery_count: 1,
-            stream_sequence: 1,
-        };
+        let incoming = incoming(1, b"");
         let letter = NewDeadLetter {
             consumer: "billing",
             message: Some(&message),

@@ -28,8 +28,6 @@ mod routing;
 mod run;
 mod schedule;
 mod shutdown;
-#[cfg(test)]
-mod tests;
 
 pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck};
 pub use inbox::{Inbox, InboxError};

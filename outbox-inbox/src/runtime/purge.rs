@@ -40,7 +40,7 @@ mod tests {
     use outbox_testing::{MemoryBroker, MemorySubscriber};
 
     use super::*;
-    use crate::handler::{Effect, HandlerOptions, Shape};
+    use crate::tests::HANDLER;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -61,18 +61,7 @@ mod tests {
 
     #[tokio::test]
     async fn purge_keeps_rows_of_redeliverable_messages() {
-        let handler = Registration {
-            consumer: "books",
-            handler: "book",
-            events: &[],
-            file: "book.rs",
-            line: 7,
-            requires: &[],
-            shape: Shape::default(),
-            options: HandlerOptions::new(),
-            invoke: |_| Box::pin(async { Ok(Effect::default()) }),
-        };
-        let (handlers, config) = ([handler], InboxConfig::default().retention(7 * DAY));
+        let (handlers, config) = ([HANDLER], InboxConfig::default().retention(7 * DAY));
         let stop = CancellationToken::new();
         let broker = MemoryBroker::new();
         for (of_stream, expected) in [(Some(6 * DAY), true), (Some(30 * DAY), false), (None, true)] {

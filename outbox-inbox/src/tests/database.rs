@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Aggregate, Headers, Message, MessageId};
+use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
 use outbox_sea_orm::TableNames;
 use sea_orm::{
     ConnectOptions, ConnectionTrait as _, Database as Pool, DatabaseConnection, DatabaseTransaction,
@@ -124,6 +124,16 @@ pub(crate) fn message() -> Message {
         payload: Default::default(),
         headers: Headers::default(),
         created_at: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+pub(crate) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {
+    Incoming {
+        subject: "events.x".to_owned(),
+        headers: Vec::new(),
+        payload: payload.into(),
+        delivery_count: 1,
+        stream_sequence,
     }
 }
 

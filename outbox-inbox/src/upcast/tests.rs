@@ -1,12 +1,11 @@
 //! Steps, chains of steps, and the problems reported at the start.
 
-use outbox_core::{Aggregate, EventDescriptor, Headers, MessageId};
+use outbox_core::EventDescriptor;
 use serde::Deserialize;
 use serde_json::json;
-use time::OffsetDateTime;
 
 use super::*;
-use crate::handler::{Effect, HandlerOptions, Shape};
+use crate::tests::HANDLER;
 
 macro_rules! version {
     ($name:ident, $version:literal, $($field:ident: $ty:ty),*) => {
@@ -27,18 +26,8 @@ version!(V4, 4, cents: i64, currency: String);
 const fn handler(consumer: &'static str, events: &'static [EventDescriptor]) -> Registration {
     Registration {
         consumer,
-        handler: "book",
         events,
-        file: "book.rs",
-        line: 7,
-        requires: &[],
-        shape: Shape {
-            several: false,
-            transactional: false,
-            emits: false,
-        },
-        options: HandlerOptions::new(),
-        invoke: |_| Box::pin(async { Ok(Effect::default()) }),
+        ..HANDLER
     }
 }
 
@@ -58,19 +47,10 @@ fn three(old: V2) -> V3 {
 }
 
 fn message(payload: &Value) -> Message {
-    let id = MessageId::fresh();
     Message {
-        id,
-        event_id: id.into(),
-        aggregate: Aggregate::new("order", "1"),
-        sequence: Some(4),
-        event_type: "order.placed".to_owned(),
-        event_version: 1,
-        subject: None,
         content_type: "application/json".to_owned(),
         payload: serde_json::to_vec(payload).unwrap().into(),
-        headers: Headers::default(),
-        created_at: OffsetDateTime::UNIX_EPOCH,
+        ..crate::tests::database::message()
     }
 }
 

@@ -13,11 +13,6 @@ async fn make(test: &TestDb, aggregate: &str, sequence: Option<u64>, stream_sequ
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-async fn due(test: &TestDb) -> Vec<u64> {
-    let due = test.due().await;
-    due.iter().map(|letter| letter.incoming.stream_sequence).collect()
-}
-
 #[tokio::test]
 async fn letters_of_old_stream_precede_recreated_stream() {
     for test in TestDb::open_all().await {
@@ -34,11 +29,11 @@ async fn letters_of_old_stream_precede_recreated_stream() {
         }
         let all = DeadLetterSelection::all();
         assert_eq!(test.letters().retry(&all).await.unwrap(), 6);
-        assert_eq!(due(&test).await, [3, 90, 91, 92]);
+        assert_eq!(test.due_places().await, [3, 90, 91, 92]);
         for letter in &test.due().await[..3] {
             assert!(test.begin_retry(letter).await);
         }
-        assert_eq!(due(&test).await, [1, 2, 92]);
+        assert_eq!(test.due_places().await, [1, 2, 92]);
     }
 }
 
@@ -55,7 +50,7 @@ async fn failing_letter_of_old_stream_holds_back_recreated_stream() {
         assert!(test.begin_retry(first).await);
         test.fail(first, "again").await;
         assert_eq!(
-            due(&test).await,
+            test.due_places().await,
             [3],
             "a letter without a number waits for a later place"
         );
@@ -75,7 +70,7 @@ async fn failing_letter_of_old_stream_holds_back_recreated_stream() {
         assert!(test.begin_retry(new.as_ref().unwrap()).await);
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         test.fail(&new.unwrap(), "again").await;
-        let places = due(&test).await;
+        let places = test.due_places().await;
         assert_eq!(
             places,
             [90],
@@ -100,10 +95,10 @@ async fn letters_in_memory_hide_no_other_aggregates() {
                 .unwrap()
         );
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
-        assert_eq!(due(&test).await, [16, 17, 18, 90]);
+        assert_eq!(test.due_places().await, [16, 17, 18, 90]);
         let old = test.due().await.pop().unwrap();
         assert!(test.begin_retry(&old).await);
-        assert_eq!(due(&test).await, (1..=10).collect::<Vec<_>>());
+        assert_eq!(test.due_places().await, (1..=10).collect::<Vec<_>>());
         let aggregate = |id| Aggregate::new("order", id);
         let others: Vec<_> = (10..5_000).map(|n| aggregate(n.to_string())).collect();
         let of = |id: &str| [&others[..], &[aggregate(id.to_owned())]].concat();

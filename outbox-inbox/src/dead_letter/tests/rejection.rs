@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use outbox_core::{Headers, MessageId};
 use outbox_testing::{eventually, not_applicable};
 
 use super::*;

@@ -15,11 +15,6 @@ async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) 
     assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
 }
 
-async fn due(test: &TestDb) -> Vec<u64> {
-    let due = test.due().await;
-    due.iter().map(|letter| letter.incoming.stream_sequence).collect()
-}
-
 #[tokio::test]
 async fn letters_of_two_services_come_in_stream_order() {
     for test in TestDb::open_all().await {
@@ -33,7 +28,7 @@ async fn letters_of_two_services_come_in_stream_order() {
         }
         let all = DeadLetterSelection::all();
         assert_eq!(test.letters().retry(&all).await.unwrap(), 3);
-        assert_eq!(due(&test).await, [10, 20]);
+        assert_eq!(test.due_places().await, [10, 20]);
     }
 }
 
@@ -54,6 +49,6 @@ async fn failing_letter_holds_back_other_service_by_stream_order() {
         let failing = letters.iter().find(|letter| letter.sequence == Some(7)).unwrap();
         assert!(test.begin_retry(failing).await);
         test.fail(failing, "again").await;
-        assert_eq!(due(&test).await, [5], "only this one is before it");
+        assert_eq!(test.due_places().await, [5], "only this one is before it");
     }
 }

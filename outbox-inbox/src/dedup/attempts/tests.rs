@@ -8,17 +8,7 @@ use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 use super::*;
 use crate::dedup::sequence::Gaps;
 use crate::handler::Strategy;
-use crate::tests::database::{TestDb, message, on_every_database};
-
-fn incoming() -> Incoming {
-    Incoming {
-        subject: "events.order.1.placed".to_owned(),
-        headers: Vec::new(),
-        payload: Default::default(),
-        delivery_count: 2,
-        stream_sequence: 1,
-    }
-}
+use crate::tests::database::{TestDb, incoming, message, on_every_database};
 
 fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> NewDeadLetter<'a> {
     NewDeadLetter {
@@ -58,7 +48,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
 }
 
 async fn applied_message_is_not_dead_lettered(db: TestDb) {
-    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
+    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming(1, b""));
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
     assert_eq!(attempts.start().await.unwrap(), Ok(1));
     let other = db.database.begin().await.unwrap();
@@ -83,7 +73,7 @@ async fn applied_message_is_not_dead_lettered(db: TestDb) {
 }
 
 async fn start_in_other_process_does_not_hide_failure(db: TestDb) {
-    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
+    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming(1, b""));
     let first = attempts(&db, &sql, &message);
     let Some((pid, waiting)) = waiting_sessions(sql.backend()) else {
         return db.close().await;
@@ -132,5 +122,5 @@ fn waiting_sessions(backend: DbBackend) -> Option<(&'static str, &'static str)> 
 
 on_every_database!(
     applied_message_is_not_dead_lettered,
-    start_in_other_process_does_not_hide_failure
+    start_in_other_process_does_not_hide_failure,
 );

@@ -1,7 +1,7 @@
 //! PostgreSQL only: the other databases never wait without limit.
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture, join_all};
-use outbox_core::{Aggregate, Incoming, Message, MessageId};
+use outbox_core::{Aggregate, Message, MessageId};
 use outbox_sea_orm::TableNames;
 use sea_orm::{DbBackend, Statement, TransactionTrait as _};
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use crate::dedup::sequences::NumberedEvent;
 use crate::dedup::sql::{InboxSql, Key, Status};
 use crate::dedup::{Outcome, batch};
 use crate::handler::Strategy;
-use crate::tests::database::{Kind, TestDb, message};
+use crate::tests::database::{Kind, TestDb, incoming, message};
 
 /// Neither the limit nor PostgreSQL's default, and longer than any statement.
 const SESSION: &str = "1h";
@@ -229,13 +229,7 @@ async fn wait_for_letter_of_frozen_process_is_bounded() {
             sequence: Some(stream_sequence),
             ..message()
         };
-        let incoming = Incoming {
-            subject: "events.x".to_owned(),
-            headers: Vec::new(),
-            payload: Default::default(),
-            delivery_count: 1,
-            stream_sequence,
-        };
+        let incoming = incoming(stream_sequence, b"");
         let letter = NewDeadLetter {
             consumer: "books",
             message: Some(&message),

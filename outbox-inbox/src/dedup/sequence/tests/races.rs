@@ -81,13 +81,6 @@ async fn one_concurrent_duplicate_runs(db: TestDb) {
     db.close().await;
 }
 
-async fn one_concurrent_duplicate_runs_after_failure(db: TestDb) {
-    Lane::new(&db).fail(1).await;
-    let turns = race(&db, [1; 32], End::AtOnce).await.remove(&1).unwrap();
-    assert_eq!(turns.iter().filter(|turn| **turn == Claimed).count(), 1);
-    db.close().await;
-}
-
 async fn concurrent_numbers_each_run_once(db: TestDb) {
     let sequences = (1..=12).chain(1..=12).rev();
     let turns = race(&db, sequences, End::WhenDone).await;
@@ -135,7 +128,6 @@ async fn duplicate_waits_for_running_message(db: TestDb) {
 
 on_every_database!(
     one_concurrent_duplicate_runs,
-    one_concurrent_duplicate_runs_after_failure,
     concurrent_numbers_each_run_once,
     duplicate_waits_for_running_message,
 );
