@@ -5,13 +5,13 @@ use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx,
     idempotent_handler,
 };
-use outbox_testing::{MemoryBroker, eventually};
+use outbox_testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
 
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
-use crate::runtime::{finish, kill_other_sessions, spawn, stop, until_delivered, within};
+use crate::runtime::{finish, kill_other_sessions, spawn, stop, within};
 use crate::support::{Backend, OrderPlaced, TestDb, only_letter, slow, with_ack_wait};
 
 #[idempotent_handler(consumer = "several", batch = 10)]
@@ -219,34 +219,6 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 5).await, [1]);
 }
 
-async fn the_order_of_an_aggregate_is_kept_across_batches(test: TestDb) {
-    prepare(&test).await;
-    in_order::<note_several>(&test).await;
-    in_order::<note_single>(&test).await;
-    in_order::<note_sequenced>(&test).await;
-}
-
-async fn in_order<H: Handler>(test: &TestDb) {
-    let consumer = H::REGISTRATION.consumer;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    orders.rule(1, Rule::Fail);
-    publish(&broker, 4, 15).await;
-    let inbox = inbox::<H>(test, &broker, &orders).with_config(slow().attempts_max(1_000_000));
-    let (shutdown, run) = spawn(inbox);
-    eventually("the other orders", async || {
-        let mut all = true;
-        for order_id in [0, 2, 3] {
-            all &= lines(test, consumer, order_id).await.len() == 15;
-        }
-        all
-    })
-    .await;
-    assert!(lines(test, consumer, 1).await.is_empty());
-    orders.rule(1, None);
-    finish(&broker, consumer, (shutdown, run)).await;
-    assert_each_once(test, consumer, 4, 15).await;
-}
-
 async fn copies_in_two_processes_take_effect_once(test: TestDb) {
     prepare(&test).await;
     in_two_processes::<note_several>(&test).await;
@@ -327,30 +299,6 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
-async fn an_outage_uses_no_attempts(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let (shutdown, run) =
-        spawn(inbox::<note_several>(&test, &broker, &orders).with_config(one_by_one().attempts_max(1)));
-    publish(&broker, 1, 1).await;
-    within(broker.until_idle("several")).await;
-    test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
-        .await;
-    for line in 2..=10 {
-        put(&broker, &numbered(0, line)).await;
-    }
-    until_delivered(&broker, "several", 10).await;
-    test.execute("ALTER TABLE inbox_messages_gone RENAME TO inbox_messages")
-        .await;
-    let report = finish(&broker, "several", (shutdown, run)).await;
-    assert_eq!(
-        (report.handled, report.failed, report.dead_letters),
-        (10, 0, 0),
-        "{report:?}"
-    );
-    assert_each_once(&test, "several", 1, 10).await;
-}
-
 async fn a_crash_in_a_batch_leaves_nothing(test: TestDb) {
     prepare(&test).await;
     crash_in::<note_several>(&test).await;
@@ -414,7 +362,9 @@ on_every_backend!(
     a_copy_within_a_batch_takes_effect_once,
     failing_message_does_not_fail_its_batch,
     undecodable_payload_does_not_fail_its_batch,
-    the_order_of_an_aggregate_is_kept_across_batches,
 );
-on_every_backend!(without memory: copies_in_two_processes_take_effect_once, a_crash_in_a_batch_leaves_nothing, an_outage_uses_no_attempts);
+on_every_backend!(without memory:
+    copies_in_two_processes_take_effect_once,
+    a_crash_in_a_batch_leaves_nothing,
+);
 on_every_backend!(servers only: a_lost_session_uses_no_attempts);

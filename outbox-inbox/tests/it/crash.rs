@@ -11,44 +11,7 @@ use crate::lost_acknowledgements::{failed_rows, lost_constraint, lost_key, lost_
 use crate::on_every_backend;
 use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, stop, within};
-use crate::support::{
-    Script, Step, TestDb, book, delivered, message, placed, publish, quick, slow, with_ack_wait,
-};
-
-async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
-    let script = Script::new([], Step::Hang);
-    let (connect, broker, crashing) = (test.connector(), broker.clone(), script.clone());
-    crash_after(move || async move {
-        let inbox = Inbox::new(connect().await, broker.subscriber())
-            .with_router(Router::new().handler::<book>())
-            .with_config(with_ack_wait(2))
-            .with_state(crashing.clone());
-        let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
-        crashing.started().await;
-        assert!(!run.is_finished());
-        std::mem::forget(run);
-    })
-    .await;
-    assert_eq!(script.runs(), 1);
-}
-
-async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
-    let broker = MemoryBroker::new();
-    publish(&broker, &placed(1)).await;
-    crash_in_handler(&test, &broker).await;
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
-    assert_eq!(test.row().await, None);
-    assert!(!broker.is_idle("books"));
-
-    let script = Script::ok();
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_state(script.clone());
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, report.duplicates), (1, 0));
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
-    assert_eq!(script.runs(), 1);
-}
+use crate::support::{Script, Step, TestDb, book, delivered, message, placed, quick, slow, with_ack_wait};
 
 /// The first delivery is not counted; each later delivery is counted before it runs.
 async fn message_that_kills_the_process_is_dead_lettered(test: TestDb) {
@@ -142,35 +105,6 @@ async fn kills_leave_no_failed_row_of_a_handled_message(test: TestDb) {
 }
 
 on_every_backend!(without memory:
-    a_crash_before_the_commit_leaves_nothing,
     message_that_kills_the_process_is_dead_lettered,
     kills_leave_no_failed_row_of_a_handled_message,
 );
-
-async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
-    let broker = MemoryBroker::new();
-    broker.lose_consumer_acks(1);
-    publish(&broker, &placed(1)).await;
-    let script = Script::ok();
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_config(with_ack_wait(2))
-        .with_state(script.clone());
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, report.duplicates), (1, 1));
-    assert_eq!(
-        (
-            test.effects("books", 1).await,
-            test.follow_ups().await,
-            script.runs()
-        ),
-        (1, 1, 1)
-    );
-    assert_eq!(
-        test.row().await,
-        Some((1, 0)),
-        "a duplicate is not counted as an attempt"
-    );
-}
-
-on_every_backend!(a_lost_acknowledgement_makes_a_duplicate);

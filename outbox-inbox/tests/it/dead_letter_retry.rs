@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::{EventId, Message};
-use outbox_inbox::testing::{dead_letters, handled};
+use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Handler, Inbox, Router,
 };
@@ -17,7 +17,7 @@ use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{finish, spawn, stop, within};
-use crate::support::{Backend, OrderPlaced, TestDb, slow, with_ack_wait};
+use crate::support::{Backend, OrderPlaced, TestDb, slow};
 
 fn number(event: &OrderPlaced) -> String {
     format!("{}/{}", event.order_id, event.line)
@@ -86,28 +86,6 @@ async fn retry(test: &TestDb, consumer: &str) -> u64 {
         .retry(&DeadLetterSelection::consumer(consumer))
         .await
         .unwrap()
-}
-
-async fn running_inbox_retries_marked_letters(test: TestDb) {
-    prepare(&test).await;
-    let consumer = "letters_message_id";
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let messages = make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 1).await;
-    let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
-    put(&broker, &numbered(2, 1)).await;
-    orders
-        .until("another message", |state| state.runs_of(2) == 1)
-        .await;
-    assert!(lines(&test, consumer, 1).await.is_empty());
-    assert_eq!(retry(&test, consumer).await, 1);
-    no_letters(&test, consumer).await;
-    assert_eq!(lines(&test, consumer, 1).await, [1]);
-    let ids = handled(&test.db, consumer).await.unwrap();
-    assert!(ids.contains(&messages[0].event_id), "{ids:?}");
-    put(&broker, &copy(&messages[0])).await;
-    let report = finish(&broker, consumer, (shutdown, run)).await;
-    assert_eq!((report.handled, report.duplicates), (2, 1), "{report:?}");
-    assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
 async fn letters_of_an_aggregate_run_in_order_until_a_failure(test: TestDb) {
@@ -209,6 +187,7 @@ async fn dead_letter_that_kills_the_process_stays_open(test: TestDb) {
 
 async fn every_strategy_retries_dead_letters(test: TestDb) {
     prepare(&test).await;
+    again::<letter_by_message_id>(&test).await;
     again::<letter_by_sequence>(&test).await;
     again::<letter_by_key>(&test).await;
     again::<letter_naturally>(&test).await;
@@ -240,25 +219,6 @@ async fn again<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
-async fn late_message_is_applied_by_a_retry(test: TestDb) {
-    prepare(&test).await;
-    let consumer = "letters_sequence";
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).with_config(with_ack_wait(2));
-    put(&broker, &numbered(1, 1)).await;
-    put(&broker, &numbered(1, 3)).await;
-    within(inbox.drain()).await.unwrap();
-    put(&broker, &numbered(1, 2)).await;
-    assert_eq!(within(inbox.drain()).await.unwrap().dead_letters, 1);
-    assert_eq!(lines(&test, consumer, 1).await, [1, 3]);
-    assert_eq!(retry(&test, consumer).await, 1);
-    let (shutdown, run) = spawn(inbox);
-    no_letters(&test, consumer).await;
-    put(&broker, &numbered(1, 4)).await;
-    assert_eq!(finish(&broker, consumer, (shutdown, run)).await.handled, 2);
-    assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
-}
-
 #[tokio::test]
 async fn drain_polls_for_retries_before_its_end() {
     let Some(test) = TestDb::open(Backend::Postgres, "slow_look").await else {
@@ -285,89 +245,54 @@ async fn drain_polls_for_retries_before_its_end() {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-type Failure = (u32, String);
-type Told = (Option<EventId>, Failure, Option<Failure>);
+/// What a hook was told, and whether the letter was stored by then.
+type Told = Arc<Mutex<Vec<(Option<EventId>, u32, String, bool)>>>;
 
-fn note_and_look_up(
-    told: Arc<Mutex<Vec<Told>>>,
-    db: DatabaseConnection,
-) -> impl Fn(DeadDelivery<'_>) + Send + Sync + 'static {
+fn look_up(told: Told, db: DatabaseConnection) -> impl Fn(DeadDelivery<'_>) + Send + Sync + 'static {
     move |dead| {
-        let (db, consumer) = (db.clone(), dead.consumer.to_owned());
         let letters = tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current()
-                .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
+            tokio::runtime::Handle::current().block_on(dead_letters(&db, dead.consumer))
         });
         let event_id = dead.message.map(|message| message.event_id);
-        let found = letters.iter().find(|letter| letter.event_id == event_id);
-        let found = found.map(|letter| (letter.attempts, letter.error.clone()));
-        told.lock()
-            .unwrap()
-            .push((event_id, (dead.attempts, dead.error.to_owned()), found));
+        let (attempts, error) = (dead.attempts, dead.error.to_owned());
+        let is_stored = letters.unwrap().iter().any(|letter| {
+            letter.event_id == event_id && letter.attempts == attempts && letter.error == error
+        });
+        told.lock().unwrap().push((event_id, attempts, error, is_stored));
     }
 }
 
 async fn hooks_run_once_after_the_commit(test: TestDb) {
     prepare(&test).await;
-    let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = note_and_look_up(told.clone(), test.connect_again().await);
-    let messages = [numbered(1, 1), numbered(2, 1)];
-    for message in &messages {
-        put(&broker, message).await;
-        put(&broker, &copy(message)).await;
-        orders.rule(
-            if message.event_id == messages[0].event_id {
-                1
-            } else {
-                2
-            },
-            Rule::Fatal,
-        );
-    }
+    let told = Told::default();
+    let message = numbered(1, 1);
+    put(&broker, &message).await;
+    put(&broker, &copy(&message)).await;
+    orders.rule(1, Rule::Fatal);
     let inbox = inbox::<letter_by_message_id>(&test, &broker, &orders)
         .with_config(slow().concurrency(1))
-        .on_dead_letter(hook);
+        .on_dead_letter(look_up(told.clone(), test.connect_again().await));
     let report = within(inbox.drain()).await.unwrap();
-    assert_eq!((report.dead_letters, report.duplicates), (2, 2), "{report:?}");
-    let expected = |attempts, error: &str| (attempts, error.to_owned());
-    {
-        let told = told.lock().unwrap();
-        assert_eq!(told.len(), 2, "{told:?}");
-        for (message, (event_id, said, found)) in messages.iter().zip(told.iter()) {
-            assert_eq!(*event_id, Some(message.event_id));
-            assert_eq!(*said, expected(1, "unknown product"));
-            assert_eq!(found.as_ref(), Some(said), "the hook ran before the commit");
-        }
-    }
-    assert_eq!(count(&test, &DeadLetterSelection::consumer(consumer)).await, 2);
-    let letters = dead_letters(&test.db, consumer).await.unwrap();
-    let letter = letters
-        .iter()
-        .find(|letter| letter.event_id == Some(messages[1].event_id))
-        .unwrap();
-
-    orders.rule(2, Rule::Fail);
-    let of_order_2 = DeadLetterSelection::ids([letter.id]);
-    let operator = DeadLetters::new(test.db.clone());
-    assert_eq!(operator.retry(&of_order_2).await.unwrap(), 1);
+    assert_eq!((report.dead_letters, report.duplicates), (1, 1), "{report:?}");
+    orders.rule(1, Rule::Fail);
+    assert_eq!(retry(&test, "letters_message_id").await, 1);
     let (shutdown, run) = spawn(inbox);
-    eventually("another call", async || told.lock().unwrap().len() == 3).await;
+    eventually("another call", async || told.lock().unwrap().len() == 2).await;
     stop((shutdown, run)).await;
-    let told = told.lock().unwrap();
-    let again = expected(2, "out of stock");
+    let id = Some(message.event_id);
     assert_eq!(
-        told[2..],
-        [(Some(messages[1].event_id), again.clone(), Some(again))]
+        *told.lock().unwrap(),
+        [
+            (id, 1, "unknown product".to_owned(), true),
+            (id, 2, "out of stock".to_owned(), true)
+        ]
     );
 }
 
 on_every_backend!(
-    running_inbox_retries_marked_letters,
     letters_of_an_aggregate_run_in_order_until_a_failure,
     every_strategy_retries_dead_letters,
-    late_message_is_applied_by_a_retry,
 );
 on_every_backend!(without memory:
     dead_letter_that_kills_the_process_stays_open,

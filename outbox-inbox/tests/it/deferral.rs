@@ -191,37 +191,6 @@ async fn deferred_vec_handler_is_not_called_for_each_message(test: TestDb) {
     }
 }
 
-async fn a_retried_letter_waits<H: Handler>(test: &TestDb) {
-    let consumer = H::REGISTRATION.consumer;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    orders.rule(1, Rule::Fatal);
-    put(&broker, &numbered(1, 1)).await;
-    let report = within(inbox::<H>(test, &broker, &orders).drain()).await;
-    assert_eq!(report.unwrap().dead_letters, 1);
-    let (letters, all) = (
-        DeadLetters::new(test.db.clone()),
-        DeadLetterSelection::consumer(consumer),
-    );
-    orders.rule(1, Rule::NotYet(MOMENT));
-    assert_eq!(letters.retry(&all).await.unwrap(), 1);
-    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
-    orders.until("several runs", |seen| seen.runs_of(1) >= 4).await;
-    assert_eq!(letters.count(&all).await.unwrap(), 1);
-    orders.rule(1, None);
-    eventually("the end of the letter", async || {
-        letters.count(&all).await.unwrap() == 0
-    })
-    .await;
-    assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
-    assert_eq!(lines(test, consumer, 1).await, [1]);
-}
-
-async fn retried_dead_letter_can_be_deferred(test: TestDb) {
-    prepare(&test).await;
-    a_retried_letter_waits::<wait_by_message_id>(&test).await;
-    a_retried_letter_waits::<wait_unordered>(&test).await;
-}
-
 async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -267,29 +236,6 @@ async fn deferred_dead_letter_blocks_later_letters_only(test: TestDb) {
     prepare(&test).await;
     others_pass_a_waiting_letter::<wait_by_message_id>(&test).await;
     others_pass_a_waiting_letter::<wait_strictly>(&test).await;
-}
-
-async fn deferred_dead_letter_hides_no_other_letters(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    orders.rule_all([1, 2], Rule::Fatal);
-    for line in 1..=101 {
-        put(&broker, &numbered(1, line)).await;
-    }
-    put(&broker, &numbered(2, 1)).await;
-    let report = within(inbox::<wait_by_message_id>(&test, &broker, &orders).drain()).await;
-    assert_eq!(report.unwrap().dead_letters, 102);
-    orders.rule(1, Rule::NotYet(LONG));
-    orders.rule(2, None);
-    let all = DeadLetterSelection::consumer("wait_message_id");
-    assert_eq!(DeadLetters::new(test.db.clone()).retry(&all).await.unwrap(), 102);
-    let (shutdown, run) = spawn(inbox::<wait_by_message_id>(&test, &broker, &orders));
-    eventually("the letter of the other aggregate", async || {
-        lines(&test, "wait_message_id", 2).await == [1]
-    })
-    .await;
-    assert!(lines(&test, "wait_message_id", 1).await.is_empty());
-    stop((shutdown, run)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -345,8 +291,6 @@ on_every_backend!(
     deferral_blocks_its_aggregate_and_survives_a_restart,
     in_a_batch_only_the_deferred_message_waits,
     deferred_vec_handler_is_not_called_for_each_message,
-    retried_dead_letter_can_be_deferred,
     deferred_dead_letter_blocks_later_letters_only,
-    deferred_dead_letter_hides_no_other_letters,
     harness_reports_the_requested_wait,
 );

@@ -5,19 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::{ConsumerSpec, DomainEvent as _, NewMessage, Subscriber, SubscriberError, Subscription};
+use outbox_core::{ConsumerSpec, DomainEvent as _, Subscriber, SubscriberError, Subscription};
 use outbox_inbox::{Handler, Inbox, InboxConfig, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
-use time::OffsetDateTime;
-use tokio::sync::Notify;
 
 use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
-use crate::runtime::{finish, spawn, stop, until_delivered, within};
+use crate::runtime::{finish, spawn, stop, within};
 use crate::support::{
-    Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick, slow,
+    Backend, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick, slow,
     with_ack_wait,
 };
 
@@ -304,38 +302,11 @@ async fn a_slow_process_leaves_no_gap(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
 }
 
-async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
-    prepare(&test).await;
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    for number in [1, 2, 4, 5, 7] {
-        if number == 4 {
-            put(&broker, &booked(3)).await;
-        }
-        put(&broker, &numbered(1, number)).await;
-    }
-    put(&broker, &booked(6)).await;
-    let inbox = inbox::<note_patiently>(test.db.clone(), &broker, &orders, quick());
-    let report = within(inbox.drain()).await.unwrap();
-    assert_eq!(
-        (report.handled, report.skipped, report.dead_letters),
-        (5, 2, 0),
-        "{report:?}"
-    );
-    assert_eq!(lines(&test, "patient", 1).await, [1, 2, 4, 5, 7]);
-}
-
-fn booked(number: u64) -> outbox_core::Message {
-    NewMessage::from_event(&OrderBooked { order_id: 1 })
-        .unwrap()
-        .into_message(Some(number), OffsetDateTime::now_utc())
-}
-
 on_every_backend!(
     without_order_a_failed_message_blocks_no_others,
     shutdown_returns_blocked_and_waiting_messages,
     message_lost_by_another_process_is_not_overtaken,
     permanent_gap_is_accepted,
-    other_types_of_the_aggregate_leave_no_gap,
 );
 on_every_backend!(servers only: a_slow_process_leaves_no_gap);
 on_every_backend!(without memory:
@@ -354,16 +325,12 @@ struct Silent {
     subscriber: MemorySubscriber,
     subscriptions: Arc<AtomicU32>,
     stopped: Arc<AtomicU32>,
-    stopping: Arc<Notify>,
-    ending: Duration,
 }
 
 struct SilentSubscription {
     subscription: MemorySubscription,
     silent: bool,
     stopped: Arc<AtomicU32>,
-    stopping: Arc<Notify>,
-    ending: Duration,
     fetched: Vec<MemoryDelivery>,
 }
 
@@ -379,16 +346,12 @@ impl Subscriber for Silent {
                 "the first is stopped before"
             );
             // Time must not jump past the limits of the inbox.
-            if self.ending.is_zero() {
-                tokio::time::resume();
-            }
+            tokio::time::resume();
         }
         Ok(SilentSubscription {
             subscription: self.subscriber.subscribe(consumer).await?,
             silent,
             stopped: self.stopped.clone(),
-            stopping: self.stopping.clone(),
-            ending: self.ending,
             fetched: Vec::new(),
         })
     }
@@ -408,11 +371,7 @@ impl Subscription for SilentSubscription {
     }
 
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
-        if self.stopped.fetch_add(1, Ordering::SeqCst) == 0 && !self.ending.is_zero() {
-            tokio::time::resume();
-            self.stopping.notify_one();
-            tokio::time::sleep(self.ending).await;
-        }
+        self.stopped.fetch_add(1, Ordering::SeqCst);
         let mut fetched = std::mem::take(&mut self.fetched);
         fetched.extend(self.subscription.stop().await);
         fetched
@@ -435,8 +394,6 @@ async fn silent_subscription_is_reopened() {
             subscriber: broker.subscriber(),
             subscriptions: subscriptions.clone(),
             stopped: Arc::default(),
-            stopping: Arc::default(),
-            ending: Duration::ZERO,
         },
     )
     .with_router(Router::new().handler::<book>())
@@ -454,43 +411,5 @@ async fn silent_subscription_is_reopened() {
         .await
         .expect("the message is handled");
     assert_eq!(subscriptions.load(Ordering::SeqCst), 2);
-    assert_eq!(stop((shutdown, run)).await.handled, 1);
-}
-
-#[tokio::test]
-async fn stop_while_reopening_strands_no_message() {
-    let test = TestDb::open(Backend::Sqlite, "silent_stop").await.unwrap();
-    let (broker, script) = (MemoryBroker::new(), Script::ok());
-    publish(&broker, &placed(1)).await;
-    let (subscriptions, stopping) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-    let silent = Silent {
-        subscriber: broker.subscriber(),
-        subscriptions: subscriptions.clone(),
-        stopped: Arc::default(),
-        stopping: stopping.clone(),
-        ending: Duration::from_millis(300),
-    };
-    let inbox = Inbox::new(test.db.clone(), silent)
-        .with_router(Router::new().handler::<book>())
-        .with_config(slow())
-        .with_state(script.clone());
-    let (shutdown, run) = spawn(inbox);
-    until_delivered(&broker, "books", 1).await;
-    tokio::time::pause();
-    // Polling once a second would resume the clock too late.
-    stopping.notified().await;
-    assert_eq!(stop((shutdown, run)).await.handled, 0);
-    assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "it subscribes no more");
-
-    let shutdown = tokio_util::sync::CancellationToken::new();
-    let next = Inbox::new(test.db.clone(), broker.subscriber())
-        .with_router(Router::new().handler::<book>())
-        .with_config(slow())
-        .with_state(script);
-    let token = shutdown.clone();
-    let run = tokio::spawn(async move { next.run(token).await.unwrap() });
-    tokio::time::timeout(SOON, broker.until_idle("books"))
-        .await
-        .expect("it comes again at once");
     assert_eq!(stop((shutdown, run)).await.handled, 1);
 }

@@ -2,7 +2,7 @@
 
 use outbox_core::{Limits, MessageContext, Relay, wake};
 use outbox_inbox::testing::Outcome;
-use outbox_inbox::{Event, HandlerError, Router, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, Tx, idempotent_handler};
 use outbox_sea_orm::{OutboxConfig, SqlStore};
 use outbox_testing::MemoryBroker;
 
@@ -54,32 +54,6 @@ async fn follow_ups_name_their_cause(test: TestDb) {
     assert_eq!(second.causation_id, Some(unlinked.id.to_string()));
 }
 
-#[idempotent_handler(consumer = "through-tx")]
-async fn record_through_tx(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    outbox_sea_orm::record(
-        &tx,
-        [OrderBooked {
-            order_id: event.order_id,
-        }],
-    )
-    .await?;
-    Ok(())
-}
-
-async fn recording_through_tx_wakes_the_relay(test: TestDb) {
-    let mut commits = wake::Listener::new();
-    let outcome = test
-        .harness(&Script::ok())
-        .deliver::<record_through_tx>(&placed(1))
-        .await
-        .unwrap();
-    assert_eq!(outcome, Outcome::Handled);
-    assert_eq!(test.follow_ups().await, 1);
-    tokio::time::timeout(crate::support::SOON, commits.notified())
-        .await
-        .expect("relays are woken");
-}
-
 #[idempotent_handler(consumer = "library")]
 async fn call_a_library(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     use sea_orm::ConnectionTrait as _;
@@ -113,39 +87,11 @@ async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
 }
 
-#[idempotent_handler(consumer = "chain")]
-async fn on_booked(event: Event<OrderBooked>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    use sea_orm::ConnectionTrait as _;
-    let sql = format!(
-        "INSERT INTO effects (consumer, order_id) VALUES ('chain', {})",
-        event.order_id
-    );
-    tx.execute_unprepared(&sql).await?;
-    Ok(())
-}
-
-async fn a_chain_of_consumers_settles(test: TestDb) {
-    let broker = MemoryBroker::new();
-    crate::support::publish(&broker, &placed(1)).await;
-    let router = Router::new().handler::<book>().handler::<on_booked>();
-    let inbox = test.inbox(&broker, router).with_state(Script::ok());
-    let relay = Relay::new(SqlStore::new(test.db.clone()), broker.publisher());
-    inbox.drain().await.unwrap();
-    relay.drain().await.unwrap();
-    inbox.drain().await.unwrap();
-    assert_eq!(
-        (test.effects("books", 1).await, test.effects("chain", 1).await),
-        (1, 1)
-    );
-}
-
 on_every_backend!(
     follow_ups_commit_and_roll_back_with_the_effect,
     follow_ups_name_their_cause,
-    recording_through_tx_wakes_the_relay,
     a_library_records_in_the_transaction_of_the_handler,
     a_follow_up_over_the_limit_is_an_error,
-    a_chain_of_consumers_settles,
 );
 
 /// No relay would find events in the default outbox.

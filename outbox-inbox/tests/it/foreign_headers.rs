@@ -4,25 +4,12 @@ use std::time::Duration;
 
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{
-    DeadLetterSelection, DeadLetters, Event, HandlerError, Router, StableKey, Tx, idempotent_handler,
-};
+use outbox_inbox::{DeadLetterSelection, DeadLetters, Router};
 use outbox_testing::MemoryBroker;
-use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
 use crate::runtime::{spawn, stop, within};
-use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, message, placed, publish, slow};
-
-#[idempotent_handler(consumer = "ledger", strategy = sequence)]
-async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<(), HandlerError> {
-    tx.execute_unprepared(&format!(
-        "INSERT INTO effects (consumer, order_id, stable_key) VALUES ('ledger', {}, '{key}')",
-        event.order_id
-    ))
-    .await?;
-    Ok(())
-}
+use crate::support::{Backend, Script, Step, TestDb, book, message, placed, publish, slow};
 
 fn hostile() -> Vec<(&'static str, String)> {
     let long = |length| "x".repeat(length);
@@ -112,25 +99,6 @@ async fn hostile_headers_with_message_id(test: TestDb) {
     hostile_headers_end_as_dead_letters(test, "books", Router::new().handler::<book>()).await;
 }
 
-async fn hostile_headers_with_sequence(test: TestDb) {
-    hostile_headers_end_as_dead_letters(test, "ledger", Router::new().handler::<enter>()).await;
-}
-
-async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
-    let broker = MemoryBroker::new();
-    let subject = "\u{fc}\0".repeat(50_000);
-    broker.inject(&subject, vec![("\0".into(), "\u{1f600}".into())], &b"x"[..]);
-    publish(&broker, &placed(5)).await;
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_state(Script::ok());
-    let report = inbox.drain().await.unwrap();
-    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
-    let letters = dead_letters(&test.db, "books").await.unwrap();
-    assert_eq!(letters[0].headers, [("\0".to_owned(), "\u{1f600}".to_owned())]);
-    assert_eq!(letters[0].raw_payload(), b"x");
-}
-
 /// A publisher forges the headers of an order. The order's own message comes later, under the same
 /// id.
 async fn headers_of_another_subject_run_no_handler(test: TestDb) {
@@ -168,9 +136,7 @@ async fn headers_of_another_subject_run_no_handler(test: TestDb) {
 
 on_every_backend!(
     headers_of_another_subject_run_no_handler,
-    hostile_headers_with_message_id,
-    hostile_headers_with_sequence,
-    an_endless_subject_ends_as_a_dead_letter,
+    hostile_headers_with_message_id
 );
 
 /// A retry must not pass the incomplete message to the handler.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_core::Health;
-use outbox_inbox::{ConsumerHealth, ConsumerState, InboxHealthCheck, Router};
+use outbox_inbox::{InboxHealthCheck, Router};
 use outbox_testing::MemoryBroker;
 
 use crate::runtime::spawn;
@@ -17,34 +17,6 @@ async fn until(health: &InboxHealthCheck, holds: impl Fn(&Health) -> bool) {
     };
     let outcome = tokio::time::timeout(SOON, wait).await;
     outcome.unwrap_or_else(|_| panic!("{}", health.now()));
-}
-
-fn only(health: &InboxHealthCheck) -> ConsumerHealth {
-    let [consumer] = health.consumers().try_into().unwrap();
-    consumer
-}
-
-#[tokio::test]
-async fn running_inbox_is_ready_until_stopped() {
-    let test = TestDb::open(Backend::Sqlite, "a_running_inbox_is_ready")
-        .await
-        .unwrap();
-    let broker = MemoryBroker::new();
-    let inbox = test.inbox(&broker, Router::new().handler::<reserve>());
-    let health = inbox.health();
-    assert_eq!(health.now().to_string(), "stopped: the inbox is not running");
-    assert!(health.consumers().is_empty());
-    let (shutdown, run) = spawn(inbox);
-    until(&health, Health::is_ready).await;
-    let consumer = only(&health);
-    assert_eq!(
-        (consumer.consumer, consumer.state),
-        ("stock", ConsumerState::Running)
-    );
-    shutdown.cancel();
-    run.await.unwrap();
-    assert_eq!(health.now().to_string(), "stopped: the inbox has stopped");
-    assert_eq!(only(&health).state, ConsumerState::Stopped { reason: None });
 }
 
 #[tokio::test]

@@ -289,5 +289,5 @@ async fn effect_over_another_connection_ends_as_a_dead_letter() {
 
 on_every_backend!(
     ignored_invalid_event_fails_the_handler,
-    errors_of_databases_do_not_quote_values
+    errors_of_databases_do_not_quote_values,
 );

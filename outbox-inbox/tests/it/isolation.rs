@@ -114,25 +114,11 @@ async fn placed(broker: &MemoryBroker, orders: impl IntoIterator<Item = u64>) {
     }
 }
 
-async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
-    let (broker, runs) = (MemoryBroker::new(), Runs::default());
-    placed(&broker, BAD..BAD + 40).await;
-    placed(&broker, 0..20).await;
-    let minute = Duration::from_secs(60);
-    let config = stubborn(minute, minute)
-        .concurrency(2)
-        .in_flight_max(8)
-        .blocked_max(8);
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<note>())
-        .with_config(config)
-        .with_state(runs.clone());
-    let (shutdown, run) = spawn(inbox);
-    runs.until("the good orders", |runs| runs.good() == 20).await;
-    stop((shutdown, run)).await;
-}
-
-async fn failing_aggregates_cost_others_a_bounded_share(test: TestDb) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_failing_aggregates_cost_others_a_bounded_share() {
+    let Some(test) = TestDb::open(Backend::Postgres, "ten_thousand").await else {
+        return;
+    };
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 10_000).await;
     let config = stubborn(Duration::from_millis(1), Duration::from_millis(20))
@@ -178,12 +164,13 @@ async fn timed_out_handler_does_not_stop_others(test: TestDb) {
     stop((shutdown, run)).await;
 }
 
-async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfig, messages: u32) {
-    prepare(test).await;
-    let orders = Orders::default();
-    for line in 1..=messages {
-        put(broker, &numbered(1, line)).await;
+async fn processes_stay_within_a_bounded_distance(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in 1..=300 {
+        put(&broker, &numbered(1, line)).await;
     }
+    let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);
     let running: Vec<_> = [test.db.clone(), test.connect_again().await]
         .into_iter()
         .map(|db| {
@@ -198,43 +185,14 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
     for (shutdown, run) in running {
         assert_eq!(stop((shutdown, run)).await.dead_letters, 0);
     }
-    assert_eq!(
-        lines(test, "relayed", 1).await,
-        (1..=i64::from(messages)).collect::<Vec<_>>()
-    );
-}
-
-/// The next message of the aggregate is in the other process. Polling four times a second would
-/// take longer than the test waits.
-async fn numbers_alternating_between_processes_need_no_poll(test: TestDb) {
-    let config = quick().concurrency(1).in_flight_max(1);
-    relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;
-}
-
-async fn processes_stay_within_a_bounded_distance(test: TestDb) {
-    let broker = MemoryBroker::new();
-    let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);
-    relayed_by_two(&test, &broker, config, 300).await;
+    let all: Vec<i64> = (1..=300).collect();
+    assert_eq!(lines(&test, "relayed", 1).await, all);
     let deliveries = broker.deliveries("relayed");
     assert!(deliveries < 1_000, "{deliveries} deliveries of 300 messages");
 }
 
-on_every_backend!(
-    failing_aggregates_do_not_stop_the_others,
-    timed_out_handler_does_not_stop_others,
-);
-on_every_backend!(
-    without memory: numbers_alternating_between_processes_need_no_poll,
-    processes_stay_within_a_bounded_distance,
-);
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_failing_aggregates_do_not_stop_others() {
-    let test = TestDb::open(Backend::Postgres, "ten_thousand").await;
-    if let Some(test) = test {
-        failing_aggregates_cost_others_a_bounded_share(test).await;
-    }
-}
+on_every_backend!(timed_out_handler_does_not_stop_others);
+on_every_backend!(without memory: processes_stay_within_a_bounded_distance);
 
 async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: InboxConfig, orders: u64) {
     const LINES: u32 = 600;
@@ -264,15 +222,11 @@ fn second() -> InboxConfig {
         .handler_timeout(SOON)
 }
 
+/// They wait in memory, or return together to the broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hot_aggregates_wait_in_memory_behind_a_failure() {
-    let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();
-    hot_aggregates_go_on_at_once_after_a_failure(&test, second(), 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hot_aggregates_return_together_after_a_failure() {
-    let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();
-    let config = second().in_flight_max(8).blocked_max(100);
-    hot_aggregates_go_on_at_once_after_a_failure(&test, config, 2).await;
+async fn hot_aggregates_go_on_after_a_failure() {
+    for config in [second(), second().in_flight_max(8).blocked_max(100)] {
+        let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();
+        hot_aggregates_go_on_at_once_after_a_failure(&test, config, 2).await;
+    }
 }

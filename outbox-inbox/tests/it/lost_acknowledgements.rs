@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, stop, within};
-use crate::support::{OrderPlaced, TestDb, delivered, slow, with_ack_wait};
+use crate::support::{OrderPlaced, TestDb, delivered, slow};
 
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
@@ -152,68 +152,6 @@ async fn deliver_often<H: Handler>(test: &TestDb) {
     );
     assert!(dead_letters(&test.db, consumer).await.unwrap().is_empty());
     assert_eq!(failed_rows(test).await, 0, "{consumer}");
-}
-
-async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
-    prepare(&test).await;
-    let consumers = [
-        "lost_message_id",
-        "lost_sequence",
-        "lost_latest",
-        "lost_key",
-        "lost_natural",
-        "lost_natural_outside",
-        "lost_constraint",
-        "lost_external",
-        "lost_external_tx",
-    ];
-    let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let router = Router::new()
-        .handler::<lost_message_id>()
-        .handler::<lost_sequence>()
-        .handler::<lost_latest>()
-        .handler::<lost_key>()
-        .handler::<lost_natural>()
-        .handler::<lost_natural_outside>()
-        .handler::<lost_constraint>()
-        .handler::<lost_external>()
-        .handler::<lost_external_tx>();
-    broker.lose_consumer_acks(usize::MAX);
-    for line in 1..=3 {
-        put(&broker, &numbered(1, line)).await;
-    }
-    // A shorter time could end an insert on a slow machine.
-    let inbox = test
-        .inbox(&broker, router)
-        .with_config(with_ack_wait(8).attempts_max(2))
-        .with_dedup_store(MemoryDedupStore::new())
-        .with_state(orders.clone());
-    let (shutdown, run) = spawn(inbox);
-    eventually("four deliveries of each message", async || {
-        consumers.iter().all(|consumer| broker.deliveries(consumer) >= 12)
-    })
-    .await;
-    broker.lose_consumer_acks(0);
-    for consumer in consumers {
-        within(broker.until_idle(consumer)).await;
-    }
-    let report = stop((shutdown, run)).await;
-    assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
-    assert_eq!(failed_rows(&test).await, 0);
-    let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 0);
-    for consumer in consumers
-        .iter()
-        .filter(|name| !name.ends_with("outside") && **name != "lost_external")
-    {
-        let mut lines = lines(&test, consumer, 1).await;
-        lines.sort_unstable();
-        lines.dedup();
-        assert_eq!(lines, [1, 2, 3], "{consumer}");
-        let sql = format!("SELECT count(*) FROM noted WHERE consumer = '{consumer}'");
-        let effects = usize::try_from(test.int(&sql).await).unwrap();
-        assert_eq!(effects, 3 * expected_effects(consumer), "{consumer}");
-    }
 }
 
 async fn failure_ends_when_another_process_handles_the_message(test: TestDb) {
@@ -455,7 +393,6 @@ async fn retry_all_letters<H: Handler>(test: &TestDb) {
 
 on_every_backend!(
     applied_message_is_never_dead_lettered,
-    lost_acknowledgements_use_no_attempts,
     failure_ends_when_a_copy_is_applied,
     waiting_for_a_turn_uses_no_attempts,
     unknown_version_applied_elsewhere_is_no_dead_letter,

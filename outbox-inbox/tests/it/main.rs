@@ -31,12 +31,13 @@ mod isolation;
 mod layers;
 mod lost_acknowledgements;
 mod lost_transaction;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod migration;
 mod names;
 mod numbering;
 mod operators;
 mod order;
-mod outage_log;
 mod panics;
 mod pause;
 mod raw_messages;

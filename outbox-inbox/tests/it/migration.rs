@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use outbox_inbox::migration::{self, InboxMigrator};
+use outbox_inbox::migration;
 use outbox_inbox::testing::{Harness, Outcome};
-use outbox_inbox::{DeadLetterSelection, DeadLetters, migrate};
+use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DbBackend;
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -31,40 +31,6 @@ fn sql_files_are_up_to_date() {
             found, sql,
             "{name} is stale; run the tests with OUTBOX_BLESS=1 and review the difference"
         );
-    }
-}
-
-#[tokio::test]
-async fn migrations_go_up_down_and_up_again() {
-    for backend in [
-        Backend::Sqlite,
-        Backend::SqliteMemory,
-        Backend::Postgres,
-        Backend::MariaDb,
-    ] {
-        let Some(test) = TestDb::empty(backend, "up_down").await else {
-            continue;
-        };
-        for _ in 0..2 {
-            migrate(&test.db).await.unwrap();
-            assert!(
-                InboxMigrator::get_pending_migrations(&test.db)
-                    .await
-                    .unwrap()
-                    .is_empty(),
-                "{backend:?}"
-            );
-            assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
-            assert_eq!(test.int("SELECT count(*) FROM inbox_dead_letters").await, 0);
-            assert_eq!(
-                test.int("SELECT count(*) FROM inbox_dead_letters_readable").await,
-                0
-            );
-            assert_eq!(test.int("SELECT count(*) FROM inbox_requests").await, 0);
-            InboxMigrator::down(&test.db, None).await.unwrap();
-            InboxMigrator::up(&test.db, None).await.unwrap();
-            InboxMigrator::down(&test.db, None).await.unwrap();
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use sea_orm::ConnectionTrait as _;
 use uuid::Uuid;
 
 use crate::on_every_backend;
-use crate::support::{OrderPlaced, Script, Step, TestDb, book, delivered, message, placed};
+use crate::support::{OrderPlaced, Script, Step, TestDb, book};
 
 fn foreign(stream_sequence: u64) -> Incoming {
     Incoming {
@@ -119,45 +119,6 @@ async fn pages_neither_miss_nor_repeat(test: TestDb) {
     assert_eq!(seen.len(), 4);
 }
 
-async fn operations_return_their_counts(test: TestDb) {
-    let (_, letters) = four_letters(&test).await;
-    let order_1 = DeadLetterSelection::all().aggregate(Aggregate::new("order", "1"));
-    let marked = DeadLetterSelection::all().status(DeadLetterStatus::Retry);
-    assert_eq!(
-        letters.retry(&marked).await.unwrap(),
-        0,
-        "they are marked already"
-    );
-    assert_eq!(letters.retry(&order_1).await.unwrap(), 2);
-    assert_eq!(letters.retry(&order_1).await.unwrap(), 0);
-    assert_eq!(count(&letters, &marked).await, 2);
-    assert_eq!(
-        letters.cancel_retry(&DeadLetterSelection::all()).await.unwrap(),
-        2
-    );
-    assert_eq!(count(&letters, &marked).await, 0);
-    assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 4);
-    assert_eq!(letters.discard(&order_1).await.unwrap(), 2);
-    assert_eq!(letters.discard(&order_1).await.unwrap(), 0);
-    assert_eq!(count(&letters, &DeadLetterSelection::all()).await, 2);
-}
-
-async fn copy_of_a_discarded_letter_has_no_effect(test: TestDb) {
-    let script = Script::new([Step::Fatal], Step::Ok);
-    let harness = test.harness(&script);
-    let message = message(&placed(1));
-    delivered::<book>(&harness, &message, 1, Outcome::DeadLettered).await;
-    let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.discard(&DeadLetterSelection::all()).await.unwrap(), 1);
-    delivered::<book>(&harness, &message, 2, Outcome::Duplicate).await;
-    assert_eq!(script.runs(), 1);
-    assert_eq!(
-        count(&letters, &DeadLetterSelection::all()).await,
-        0,
-        "a dead letter once more"
-    );
-}
-
 async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
@@ -205,7 +166,5 @@ fn recursive_numbers(count: u64) -> String {
 on_every_backend!(
     dead_letters_are_found_by_their_fields,
     pages_neither_miss_nor_repeat,
-    operations_return_their_counts,
-    copy_of_a_discarded_letter_has_no_effect,
     two_operators_share_the_work,
 );

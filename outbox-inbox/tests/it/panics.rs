@@ -1,4 +1,4 @@
-//! Panics outside a handler's body count as failures.
+//! A panic in any part of a handler's work is a failure of its message.
 
 use std::error::Error;
 use std::fmt;
@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{ConsumerSpec, DomainEvent, Subscriber, SubscriberError};
-use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    BoxFuture, Effect, Event, HandlerContext, HandlerError, Inbox, InboxError, InboxReport, Next, Router, Tx,
-    Upcasters, idempotent_handler,
+    BoxFuture, Effect, Event, HandlerContext, HandlerError, Inbox, InboxError, Next, Router, Tx, Upcasters,
+    idempotent_handler,
 };
 use outbox_testing::{MemoryBroker, MemorySubscriber};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::on_every_backend;
-use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, only_letter, placed, publish, quick};
+use crate::support::{Backend, OrderPlaced, SOON, TestDb, only_letter, placed, publish, quick};
 
 const BAD: u64 = 13;
 
@@ -26,33 +25,28 @@ async fn enter(consumer: &str, order: u64, tx: &Tx<'_>) -> Result<(), HandlerErr
     Ok(())
 }
 
+macro_rules! entering {
+    ($name:ident, $event:ty, $consumer:literal $(, $strategy:ident $(($($key:tt)*))?)?) => {
+        #[idempotent_handler(consumer = $consumer, attempts = 3 $(, strategy = $strategy $(($($key)*))?)?)]
+        async fn $name(event: Event<$event>, tx: Tx<'_>) -> Result<(), HandlerError> {
+            enter($consumer, event.order_id, &tx).await
+        }
+    };
+}
+
+#[idempotent_handler(consumer = "body", attempts = 3)]
+async fn panic_in_body(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("body", event.order_id, &tx).await?;
+    assert!(event.order_id != BAD, "no luck");
+    Ok(())
+}
+
 fn boom(event: &OrderPlaced) -> String {
     assert!(event.order_id != BAD, "no key");
     event.order_id.to_string()
 }
 
-#[idempotent_handler(consumer = "keyed", strategy = key(self::boom), attempts = 3)]
-async fn keyed(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    enter("keyed", event.order_id, &tx).await
-}
-
-struct Unspeakable(u64);
-
-impl fmt::Display for Unspeakable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        assert!(self.0 != BAD, "no text");
-        self.0.fmt(f)
-    }
-}
-
-fn unspeakable(event: &OrderPlaced) -> Unspeakable {
-    Unspeakable(event.order_id)
-}
-
-#[idempotent_handler(consumer = "shown", strategy = key(self::unspeakable), batch = 10, attempts = 3)]
-async fn shown(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    enter("shown", event.order_id, &tx).await
-}
+entering!(keyed, OrderPlaced, "keyed", key(self::boom));
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "picked")]
@@ -68,15 +62,8 @@ fn picky<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(order)
 }
 
-#[idempotent_handler(consumer = "picker", attempts = 3)]
-async fn pick(event: Event<OrderPicked>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    enter("picker", event.order_id, &tx).await
-}
-
-#[idempotent_handler(consumer = "key_picker", strategy = key(order_id), attempts = 3)]
-async fn pick_by_key(event: Event<OrderPicked>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    enter("key_picker", event.order_id, &tx).await
-}
+entering!(pick, OrderPicked, "picker");
+entering!(pick_by_key, OrderPicked, "key_picker", key(order_id));
 
 #[derive(Debug)]
 struct Wordless;
@@ -126,108 +113,12 @@ async fn fail_and_part(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
     }
 }
 
+entering!(layered, OrderPlaced, "layered");
+
 fn moody<'a>(context: HandlerContext<'a>, next: Next<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>> {
-    assert!(context.message().aggregate.id != BAD.to_string(), "not him");
+    let is_bad = context.message().aggregate.id == BAD.to_string();
+    assert!(context.consumer() != "layered" || !is_bad, "not him");
     next.run(context)
-}
-
-async fn publish_all(broker: &MemoryBroker) {
-    for order in [1, 2, BAD, 3, 4] {
-        publish(broker, &placed(order)).await;
-        publish(broker, &OrderPicked { order_id: order }).await;
-    }
-}
-
-async fn check(
-    test: &TestDb,
-    consumer: &str,
-    reason: &str,
-    inbox: impl FnOnce(&MemoryBroker) -> Inbox<MemorySubscriber>,
-) -> InboxReport {
-    let broker = MemoryBroker::new();
-    publish_all(&broker).await;
-    let report = inbox(&broker).drain().await.unwrap();
-    let letter = only_letter(test, consumer).await;
-    assert_eq!(letter.aggregate.as_ref().unwrap().id, BAD.to_string());
-    assert!(letter.error.starts_with(reason), "{}", letter.error);
-    assert_eq!(letter.attempts, 3);
-    for order in [1, 2, 3, 4] {
-        assert_eq!(test.effects(consumer, order).await, 1, "order {order}");
-    }
-    assert_eq!(test.effects(consumer, BAD).await, 0);
-    report
-}
-
-async fn panicking_business_key_is_a_failure(test: TestDb) {
-    let router = Router::new().handler::<keyed>();
-    check(&test, "keyed", "business key panicked: no key", |broker| {
-        test.inbox(broker, router)
-    })
-    .await;
-}
-
-async fn panicking_key_text_in_a_batch_is_a_failure(test: TestDb) {
-    let router = Router::new().handler::<shown>();
-    check(&test, "shown", "business key panicked: no text", |broker| {
-        test.inbox(broker, router)
-    })
-    .await;
-}
-
-async fn panicking_deserialization_is_a_failure(test: TestDb) {
-    let router = Router::new().handler::<pick>();
-    check(&test, "picker", "handler panicked: not to be read", |broker| {
-        test.inbox(broker, router)
-    })
-    .await;
-    let router = Router::new().handler::<pick_by_key>();
-    check(
-        &test,
-        "key_picker",
-        "business key panicked: not to be read",
-        |broker| test.inbox(broker, router),
-    )
-    .await;
-}
-
-async fn panicking_error_text_is_a_failure(test: TestDb) {
-    let router = Router::new().handler::<fail_without_words>();
-    check(
-        &test,
-        "wordless",
-        "error of the handler panicked: no words",
-        |broker| test.inbox(broker, router),
-    )
-    .await;
-}
-
-async fn panic_outside_the_handler_is_a_failure(test: TestDb) {
-    let router = Router::new().handler::<fail_and_part>();
-    check(
-        &test,
-        "parting",
-        "handling of the message panicked: not without me",
-        |broker| test.inbox(broker, router),
-    )
-    .await;
-}
-
-async fn panicking_middleware_is_a_failure(test: TestDb) {
-    let broker = MemoryBroker::new();
-    publish_all(&broker).await;
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_state(Script::ok())
-        .with_middleware(moody);
-    let report = inbox.drain().await.unwrap();
-    let letters = dead_letters(&test.db, "books").await.unwrap();
-    assert_eq!((report.handled, letters.len()), (4, 1), "{report:?}");
-    assert!(
-        letters[0].error.contains("panicked: not him"),
-        "{}",
-        letters[0].error
-    );
-    assert_eq!(test.effects("books", BAD).await, 0);
 }
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -245,46 +136,60 @@ struct Weighed2 {
     order_id: u64,
 }
 
-#[idempotent_handler(consumer = "scales", attempts = 3)]
-async fn weigh(event: Event<Weighed2>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    enter("scales", event.order_id, &tx).await
-}
+entering!(weigh, Weighed2, "scales");
 
-async fn panicking_upcaster_is_a_failure(test: TestDb) {
+/// The hooks panic for each message.
+async fn panics_are_failures_and_other_messages_flow(test: TestDb) {
     let broker = MemoryBroker::new();
-    for order_id in [1, BAD, 2] {
+    for order_id in [1, 2, BAD, 3, 4] {
+        publish(&broker, &placed(order_id)).await;
+        publish(&broker, &OrderPicked { order_id }).await;
         publish(&broker, &Weighed1 { order_id }).await;
     }
-    let upcasters = Upcasters::new().step(|old: Weighed1| Weighed2 {
-        order_id: old.order_id,
-    });
+    let router = Router::new()
+        .handler::<panic_in_body>()
+        .handler::<keyed>()
+        .handler::<pick>()
+        .handler::<pick_by_key>()
+        .handler::<fail_without_words>()
+        .handler::<fail_and_part>()
+        .handler::<layered>()
+        .handler::<weigh>();
+    // The failing message competes with the others for the only slot.
     let inbox = test
-        .inbox(&broker, Router::new().handler::<weigh>())
-        .with_upcasters(upcasters);
-    inbox.drain().await.unwrap();
-    let letters = dead_letters(&test.db, "scales").await.unwrap();
-    assert_eq!(letters.len(), 1);
-    let error = &letters[0].error;
-    assert!(error.starts_with("upcaster panicked: not to be read"), "{error}");
-    assert_eq!(
-        test.effects("scales", 1).await + test.effects("scales", 2).await,
-        2
-    );
-}
-
-async fn panicking_hooks_change_no_outcome(test: TestDb) {
-    let router = Router::new().handler::<keyed>();
-    let report = check(&test, "keyed", "business key panicked: no key", |broker| {
-        test.inbox(broker, router)
-            .on_handled(|_| panic!("not to be told"))
-            .on_dead_letter(|_| panic!("nor of letters"))
-    })
-    .await;
+        .inbox(&broker, router)
+        .with_config(quick().concurrency(1))
+        .with_middleware(moody)
+        .with_upcasters(Upcasters::new().step(|old: Weighed1| Weighed2 {
+            order_id: old.order_id,
+        }))
+        .on_handled(|_| panic!("not to be told"))
+        .on_dead_letter(|_| panic!("nor of letters"));
+    let report = inbox.drain().await.unwrap();
     assert_eq!(
         (report.handled, report.dead_letters, report.duplicates),
-        (4, 1, 0),
+        (8 * 4, 8, 0),
         "{report:?}"
     );
+    for (consumer, reason, attempts) in [
+        ("body", "handler panicked: no luck", 3),
+        ("keyed", "business key panicked: no key", 3),
+        ("picker", "handler panicked: not to be read", 3),
+        ("key_picker", "business key panicked: not to be read", 3),
+        ("wordless", "error of the handler panicked: no words", 3),
+        ("parting", "handling of the message panicked: not without me", 3),
+        ("layered", "handler panicked: not him", 3),
+        ("scales", "upcaster panicked: not to be read", 3),
+    ] {
+        let letter = only_letter(&test, consumer).await;
+        assert_eq!(letter.aggregate.as_ref().unwrap().id, BAD.to_string());
+        assert!(letter.error.starts_with(reason), "{consumer}: {}", letter.error);
+        assert_eq!(letter.attempts, attempts, "{consumer}");
+        for (order, effects) in [(1, 1), (2, 1), (BAD, 0), (3, 1), (4, 1)] {
+            let found = test.effects(consumer, order).await;
+            assert_eq!(found, effects, "{consumer}, order {order}");
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -323,13 +228,4 @@ async fn a_consumer_that_panics_ends_the_inbox() {
     );
 }
 
-on_every_backend!(
-    panicking_business_key_is_a_failure,
-    panicking_key_text_in_a_batch_is_a_failure,
-    panicking_deserialization_is_a_failure,
-    panicking_error_text_is_a_failure,
-    panic_outside_the_handler_is_a_failure,
-    panicking_middleware_is_a_failure,
-    panicking_upcaster_is_a_failure,
-    panicking_hooks_change_no_outcome,
-);
+on_every_backend!(panics_are_failures_and_other_messages_flow);

@@ -82,14 +82,6 @@ async fn keep_all(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     keep(&tx, "all", &message).await
 }
 
-#[idempotent_handler(consumer = "batches", messages = ["order.*", "parcel.scanned"], batch = 3)]
-async fn keep_together(messages: Vec<RawMessage>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    for message in &messages {
-        keep(&tx, "together", message).await?;
-    }
-    Ok(())
-}
-
 #[idempotent_handler(consumer = "counting", messages = ["order.*"], strategy = sequence)]
 async fn keep_in_order(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     keep(&tx, "in-order", &message).await
@@ -259,19 +251,6 @@ async fn process_without_wildcard_returns_selected_messages(test: TestDb) {
     assert_eq!(kept_types(&test, "orders").await, ["order.discarded"]);
 }
 
-async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
-    tables(&test).await;
-    let broker = MemoryBroker::new();
-    for order_id in 1..=4 {
-        publish(&broker, &placed(order_id)).await;
-    }
-    publish(&broker, &scanned(7)).await;
-    broker.duplicate_deliveries(usize::MAX);
-    let inbox = test.inbox(&broker, Router::new().handler::<keep_together>());
-    assert_eq!(inbox.drain().await.unwrap().handled, 5);
-    assert_eq!(kept_types(&test, "together").await.len(), 5);
-}
-
 async fn undecoded_messages_follow_the_numbers_of_an_aggregate(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();
@@ -294,50 +273,12 @@ async fn undecoded_messages_follow_the_numbers_of_an_aggregate(test: TestDb) {
     assert_eq!(types, ["order.booked", "order.discarded", "order.placed"]);
 }
 
-async fn event_is_decoded_by_its_codec_or_dead_lettered(test: TestDb) {
-    tables(&test).await;
-    let harness = test.harness(&Script::ok());
-    let good = message(&scanned(7));
-    for outcome in [Outcome::Handled, Outcome::Duplicate] {
-        assert_eq!(
-            harness.deliver_message::<store_label>(&good).await.unwrap(),
-            outcome
-        );
-    }
-    let broken = Message {
-        payload: vec![].into(),
-        ..message(&scanned(8))
-    };
-    let json = Message {
-        content_type: "application/json".to_owned(),
-        ..message(&scanned(9))
-    };
-    for message in [broken, json] {
-        let outcome = harness.deliver_message::<store_label>(&message).await.unwrap();
-        assert_eq!(outcome, Outcome::DeadLettered);
-    }
-    let letters = dead_letters(&test.db, "labels").await.unwrap();
-    let errors: Vec<&str> = letters.iter().map(|letter| letter.error.as_str()).collect();
-    assert!(
-        errors.iter().any(|error| error.ends_with("the label is empty")),
-        "{errors:?}"
-    );
-    let expected = "content type is `application/json`, expected `application/x-label`";
-    assert!(
-        errors.iter().any(|error| error.starts_with(expected)),
-        "{errors:?}"
-    );
-    assert_eq!(kept_types(&test, "label").await.len(), 1);
-}
-
 on_every_backend!(
     audit_consumer_stores_each_message_once,
     within_one_consumer_the_narrowest_handler_gets_a_message,
     wildcard_leaves_versions_handled_elsewhere,
     process_without_wildcard_returns_selected_messages,
-    undecoded_messages_share_a_transaction_like_events,
     undecoded_messages_follow_the_numbers_of_an_aggregate,
-    event_is_decoded_by_its_codec_or_dead_lettered,
 );
 
 #[cfg(feature = "cbor")]

@@ -113,4 +113,4 @@ on_every_backend!(
     deferred_letter_of_old_stream_hides_no_others,
 );
 // A waiting run keeps the only connection to an in-memory database.
-on_every_backend!(without memory: running_letter_of_old_stream_is_not_overtaken,);
+on_every_backend!(without memory: running_letter_of_old_stream_is_not_overtaken);

@@ -1,13 +1,11 @@
 //! Missing rights of a role are found at the start, with the `GRANT` to run.
 
-use std::time::Duration;
-
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Router, Tx, idempotent_handler};
 use outbox_sea_orm::ConnectError;
-use outbox_testing::{MemoryBroker, not_applicable};
+use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectOptions, DatabaseConnection};
 
-use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick};
+use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, quick};
 
 #[idempotent_handler(consumer = "rights", strategy = sequence)]
 async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerError> {
@@ -42,7 +40,8 @@ impl Login {
         self.grant(test, self.own).await;
         for role in self.roles {
             let rights = documented(role).into_iter();
-            let rights = rights.filter(|right| test.backend == Backend::Postgres || !right.starts_with("USAGE"));
+            let rights =
+                rights.filter(|right| test.backend == Backend::Postgres || !right.starts_with("USAGE"));
             self.grant(test, &rights.collect::<Vec<_>>()).await;
         }
     }
@@ -165,31 +164,6 @@ async fn missing_rights_on_mariadb() {
     missing_rights_are_named_with_their_grants(Backend::MariaDb).await;
 }
 
-#[tokio::test]
-async fn missing_tables_of_the_outbox_are_refused() {
-    for backend in [Backend::SqliteMemory, Backend::Postgres, Backend::MariaDb] {
-        let Some(test) = TestDb::empty(backend, "no_outbox").await else {
-            continue;
-        };
-        outbox_inbox::migrate(&test.db).await.unwrap();
-        let inbox = test
-            .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
-            .with_state(Script::ok());
-        let error = inbox.drain().await.unwrap_err();
-        let InboxError::Start(error) = error else {
-            panic!("{backend:?}: {error:?}")
-        };
-        let tables: Vec<_> = error.problems().iter().map(ToString::to_string).collect();
-        assert!(
-            tables[0].contains("outbox_messages") && tables[1].contains("outbox_aggregates"),
-            "{tables:?}"
-        );
-        let inbox = test.inbox(&MemoryBroker::new(), Router::new().handler::<count>());
-        inbox.drain().await.unwrap();
-        test.db.close_by_ref().await.unwrap();
-    }
-}
-
 async fn is_refused(test: &TestDb, user: &str) {
     let db = test
         .connect_with(|options| {
@@ -224,31 +198,6 @@ async fn a_refused_login_ends_the_inbox_at_its_start() {
             is_refused(&test, "stranger").await;
         }
     }
-}
-
-/// The PostgreSQL of `cargo xtask test` requires a password only from members of `outbox_password`.
-#[tokio::test]
-async fn a_wrong_password_ends_the_inbox_at_its_start() {
-    let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {
-        return;
-    };
-    let user = format!("u{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
-    test.execute(&format!(
-        "DO $$ BEGIN CREATE ROLE outbox_password; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$; \
-         SET LOCAL password_encryption = 'scram-sha-256'; CREATE ROLE {user} LOGIN PASSWORD 'right' IN ROLE outbox_password"
-    ))
-    .await;
-    let asks_nobody = test.connect_with(|options| {
-        let user = user.clone();
-        options.connect_lazy(true).acquire_timeout(Duration::from_secs(1));
-        options.map_sqlx_postgres_opts(move |options| options.username(&user).password("hunter2"));
-    });
-    if asks_nobody.await.ping().await.is_ok() {
-        not_applicable("this PostgreSQL asks for no password");
-    } else {
-        is_refused(&test, &user).await;
-    }
-    test.execute(&format!("DROP ROLE {user}")).await;
 }
 
 /// A hidden row would make a repeated message look new.

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
 use crate::support::{
-    Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
-    with_ack_wait,
+    Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, slow, with_ack_wait,
 };
 
 pub(crate) type Running = (CancellationToken, JoinHandle<InboxReport>);
@@ -45,55 +44,6 @@ pub(crate) async fn until_delivered(broker: &MemoryBroker, consumer: &str, deliv
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("in time")
-}
-
-async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
-    let broker = MemoryBroker::new();
-    for line in 0..20 {
-        for order_id in 0..5 {
-            publish(&broker, &OrderPlaced { order_id, line }).await;
-        }
-    }
-    let script = Script::ok();
-    test.inbox(&broker, Router::new().handler::<book>())
-        .with_state(script.clone())
-        .drain()
-        .await
-        .unwrap();
-    let lines = script.lines();
-    assert_eq!(lines.len(), 100);
-    for order_id in 0..5 {
-        let of_order: Vec<u32> = lines
-            .iter()
-            .filter(|(order, _)| *order == order_id)
-            .map(|(_, line)| *line)
-            .collect();
-        assert!(of_order.is_sorted(), "{order_id}: {of_order:?}");
-    }
-}
-
-async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
-    let broker = MemoryBroker::new();
-    publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
-    let script = Script::new([Step::Gate], Step::Ok);
-    let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
-        .with_config(slow())
-        .with_state(script.clone());
-    let (shutdown, run) = spawn(inbox);
-    script.started().await;
-    publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;
-    for order in 2..10 {
-        publish(&broker, &placed(order)).await;
-    }
-    for _ in 2..10 {
-        script.started().await;
-    }
-    assert!(!script.lines().contains(&(1, 1)), "{:?}", script.lines());
-    script.release(1);
-    within(broker.until_idle("books")).await;
-    assert_eq!(script.lines().last(), Some(&(1, 1)));
-    assert_eq!(stop((shutdown, run)).await.handled, 10);
 }
 
 async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
@@ -158,7 +108,6 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     );
 }
 
-on_every_backend!(servers only: a_slow_message_holds_back_its_own_aggregate_only);
 on_every_backend!(without memory: waiting_and_working_messages_are_not_delivered_again);
 
 pub(crate) use outage::kill_other_sessions;
@@ -290,37 +239,6 @@ async fn a_broker_outage_is_waited_for() {
     assert_eq!((report.handled, report.failed), (3, 0));
 }
 
-async fn shutdown_finishes_running_handlers_and_returns_the_rest(test: TestDb) {
-    let broker = MemoryBroker::new();
-    for line in 0..5 {
-        publish(&broker, &OrderPlaced { order_id: 1, line }).await;
-    }
-    let script = Script::new([Step::Gate], Step::Ok);
-    let router = Router::new().handler::<book>();
-    let (shutdown, run) = spawn(
-        test.inbox(&broker, router.clone())
-            .with_config(slow())
-            .with_state(script.clone()),
-    );
-    script.started().await;
-    until_delivered(&broker, "books", 5).await;
-    shutdown.cancel();
-    script.release(1);
-    let report = within(run).await.unwrap();
-    assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
-    // Possibly redelivered before the shutdown was detected.
-    assert!((4..=5).contains(&report.returned), "{report:?}");
-    assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
-    let report = test
-        .inbox(&broker, router)
-        .with_state(script.clone())
-        .drain()
-        .await
-        .unwrap();
-    assert_eq!((report.handled, report.duplicates), (4, 0));
-    assert_eq!(script.lines(), (0..5).map(|line| (1, line)).collect::<Vec<_>>());
-}
-
 /// A redelivery is counted before it runs. A shutdown subtracts the count.
 async fn shutdown_cancels_endless_handlers(test: TestDb) {
     for failures in [0, 1] {
@@ -358,50 +276,4 @@ async fn shutdown_cancels_endless_handlers(test: TestDb) {
     }
 }
 
-async fn a_dropped_inbox_rolls_back(test: TestDb) {
-    let broker = MemoryBroker::new();
-    publish(&broker, &placed(1)).await;
-    let script = Script::new([Step::Hang], Step::Ok);
-    let router = Router::new().handler::<book>();
-    let (_shutdown, run) = spawn(
-        test.inbox(&broker, router.clone())
-            .with_config(slow())
-            .with_state(script.clone()),
-    );
-    script.started().await;
-    run.abort();
-    let report = within(test.inbox(&broker, router).with_state(script.clone()).drain())
-        .await
-        .unwrap();
-    assert_eq!(report.handled, 1);
-    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
-}
-
-on_every_backend!(
-    messages_of_one_aggregate_are_handled_in_order,
-    shutdown_finishes_running_handlers_and_returns_the_rest,
-    shutdown_cancels_endless_handlers,
-    a_dropped_inbox_rolls_back,
-);
-
-#[tokio::test]
-async fn draining_waits_for_every_consumer() {
-    let test = TestDb::open(Backend::SqliteMemory, "drain").await.unwrap();
-    let broker = MemoryBroker::new();
-    let router = Router::new().handler::<book>().handler::<reserve>();
-    let inbox = test
-        .inbox(&broker, router)
-        .with_state(Script::new([Step::Fail, Step::Fail], Step::Ok));
-    assert_eq!(within(inbox.drain()).await.unwrap(), InboxReport::default());
-    for order in 0..20 {
-        publish(&broker, &placed(order)).await;
-    }
-    let report = within(inbox.drain()).await.unwrap();
-    assert_eq!((report.handled, report.failed), (40, 2));
-    assert!(broker.is_idle("books") && broker.is_idle("stock"));
-    test.db
-        .execute_unprepared("INSERT INTO markers (id) VALUES (1)")
-        .await
-        .unwrap();
-    assert_eq!(test.int("SELECT count(*) FROM markers").await, 1);
-}
+on_every_backend!(shutdown_cancels_endless_handlers);

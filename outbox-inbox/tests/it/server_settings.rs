@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use outbox_inbox::{InboxError, ProblemKind, Router};
-use outbox_sea_orm::ConnectError;
 use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
 use outbox_testing::{MemoryBroker, backend_url};
-use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
+use sea_orm::ConnectionTrait as _;
 
 use crate::support::{Backend, Script, Step, TestDb, book};
 
@@ -108,35 +107,6 @@ async fn german_server_messages_make_no_difference() {
         server.log().contains("FEHLER:  doppelter Schlüsselwert"),
         "English"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn session_sharing_pooler_is_refused_by_name() {
-    let Some(mut test) = TestDb::open(Backend::Postgres, "pooler").await else {
-        return;
-    };
-    let (Some(program), Some(url)) = (
-        backend_url("OUTBOX_TEST_PGBOUNCER_BIN"),
-        backend_url("OUTBOX_TEST_POSTGRES_URL"),
-    ) else {
-        return;
-    };
-    let port = url.split('/').nth(2).and_then(|server| server.rsplit(':').next());
-    let settings = "pool_mode = transaction\nignore_startup_parameters = extra_float_digits";
-    let mut pooler =
-        Server::pgbouncer(Path::new(&program), port.unwrap().parse().unwrap(), settings).unwrap();
-    pooler.start().await.unwrap();
-    let mut options = ConnectOptions::new(pooler.url());
-    options.connect_lazy(true);
-    test.db = Database::connect(options).await.unwrap();
-    let error = test
-        .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
-        .with_state(Script::ok())
-        .drain()
-        .await
-        .unwrap_err();
-    let is_pooler = matches!(&error, InboxError::Connect(ConnectError::Pooler { .. }));
-    assert!(is_pooler, "{error:?}");
 }
 
 /// The inbox shares its sessions with the handlers, so it cannot change these settings.

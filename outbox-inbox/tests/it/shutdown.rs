@@ -9,10 +9,12 @@ use outbox_core::{
     ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Publisher as _, Subscriber as _,
     Subscription as _,
 };
-use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Router, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Router, idempotent_handler};
 use outbox_testing::{MemoryBroker, MemorySubscription};
-use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
+use sea_orm::TransactionTrait as _;
 
+use crate::noting;
+use crate::orders::{Orders, Rule, prepare};
 use crate::runtime::{finish, spawn, stop, until_delivered, within};
 use crate::support::{
     Backend, OrderPlaced, SOON, Script, Step, TestDb, book, message, placed, publish, slow,
@@ -142,24 +144,7 @@ async fn database_outage_does_not_delay_returns() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-#[derive(Debug, Clone)]
-struct Gate(Arc<[tokio::sync::Semaphore; 2]>);
-
-#[idempotent_handler(consumer = "books", order = none)]
-async fn lose_the_connection(
-    _event: Event<OrderPlaced>,
-    _tx: Tx<'_>,
-    gate: HandlerState<Gate>,
-    metadata: Metadata,
-) -> Result<(), HandlerError> {
-    if metadata.attempt() == 1 {
-        return Err(HandlerError::retry("not yet"));
-    }
-    let [begun, open] = &*gate.0.0;
-    begun.add_permits(1);
-    open.acquire().await.unwrap().forget();
-    Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?
-}
+noting!(lose_the_connection, consumer = "books", order = none);
 
 /// The message's counted attempt must be subtracted first, but the database does not answer.
 #[tokio::test]
@@ -167,20 +152,30 @@ async fn shutdown_waits_for_returning_messages() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
         .await
         .unwrap();
-    let broker = MemoryBroker::new();
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Fail);
     publish(&broker, &event(1, 0)).await;
-    let gate = Gate(Arc::new([const { tokio::sync::Semaphore::const_new(0) }; 2]));
     let inbox = test
         .inbox(&broker, Router::new().handler::<lose_the_connection>())
-        .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
-        .with_state(gate.clone());
+        .with_config(
+            slow()
+                .shutdown_timeout(Duration::from_millis(50))
+                .attempts_max(1_000_000),
+        )
+        .with_state(orders.clone());
     let (shutdown, run) = spawn(inbox);
-    within(gate.0[0].acquire()).await.unwrap().forget();
+    orders.until("a failure", |seen| !seen.runs.is_empty()).await;
+    orders.rule(1, Rule::Lose);
+    let failed = orders.seen().runs.len();
+    orders
+        .until("the attempt that was counted", |seen| seen.runs.len() > failed)
+        .await;
     // This call gets the handler's connection next.
     let db = test.db.clone();
     let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    gate.0[1].add_permits(1);
+    orders.rule(1, None);
     let only_connection = within(next_connection).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     stop((shutdown, run)).await;

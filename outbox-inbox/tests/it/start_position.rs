@@ -62,4 +62,4 @@ async fn new_consumer_starts_as_configured_and_keeps_its_position(test: TestDb) 
     }
 }
 
-on_every_backend!(new_consumer_starts_as_configured_and_keeps_its_position,);
+on_every_backend!(new_consumer_starts_as_configured_and_keeps_its_position);

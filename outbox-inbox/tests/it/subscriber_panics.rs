@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, HandlerError, Inbox, Router, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, Router, Tx, idempotent_handler};
 use outbox_testing::MemoryBroker;
-use outbox_testing::MemorySubscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, quick};
-use crate::traces::{Listening, listen};
+use crate::support::{Backend, OrderPlaced, TestDb, only_letter, placed, publish, quick};
+use crate::traces::listen;
 
 #[idempotent_handler(consumer = "together", batch = 10)]
 async fn take_together(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerError> {
@@ -51,68 +49,48 @@ impl<S: tracing::Subscriber> Layer<S> for Flawed {
     }
 }
 
-/// For the current thread, on which the whole test runs.
-fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, Listening) {
-    let panics = Arc::new(AtomicU32::new(0));
-    let layer = Flawed {
-        span,
-        event,
-        panics: panics.clone(),
-    };
-    (panics, listen(tracing_subscriber::registry().with(layer)))
-}
-
-fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySubscriber> {
-    test.inbox(broker, Router::new().handler::<take_together>())
-        .with_config(quick().concurrency(1).attempts_max(3))
-}
-
+/// The subscriber is of the current thread, on which the whole test runs.
 #[tokio::test]
-async fn unreadable_delivery_with_panic_is_dead_lettered() {
-    let test = TestDb::open(Backend::SqliteMemory, "panics_unreadable")
-        .await
-        .unwrap();
-    let broker = MemoryBroker::new();
-    broker.inject("events.order.1.placed", Vec::new(), b"raw".to_vec());
-    let (panics, _guard) = flawed("", "delivery is no outbox message, dead-lettered");
-    let report = inbox(&test, &broker).drain().await.unwrap();
-    assert_eq!(
-        (report.dead_letters, panics.load(Ordering::SeqCst)),
-        (1, 3),
-        "{report:?}"
-    );
-    let letters = dead_letters(&test.db, "together").await.unwrap();
-    assert_eq!(letters[0].raw_payload(), b"raw");
-    assert!(
-        letters[0].error.ends_with("panicked: flawed subscriber"),
-        "{}",
-        letters[0].error
-    );
-}
-
-#[tokio::test]
-async fn panicking_span_ends_as_a_dead_letter() {
-    let test = TestDb::open(Backend::SqliteMemory, "panics_span").await.unwrap();
-    let broker = MemoryBroker::new();
-    publish(&broker, &placed(1)).await;
-    let (panics, _guard) = flawed("handle", "no such event");
-    let report = inbox(&test, &broker).drain().await.unwrap();
-    assert_eq!(
-        (report.dead_letters, panics.load(Ordering::SeqCst)),
-        (1, 3),
-        "{report:?}"
-    );
-}
-
-#[tokio::test]
-async fn panicking_job_frees_its_slot() {
-    let test = TestDb::open(Backend::SqliteMemory, "panics_job").await.unwrap();
-    let broker = MemoryBroker::new();
-    for order in 1..=3 {
-        publish(&broker, &placed(order)).await;
+async fn panics_of_a_subscriber_end_no_inbox() {
+    for (span, event, readable, expected) in [
+        ("", "delivery is no outbox message, dead-lettered", 0, (0, 1)),
+        ("handle", "no such event", 1, (0, 1)),
+        ("handle_batch", "no such event", 3, (3, 0)),
+    ] {
+        let test = TestDb::open(Backend::SqliteMemory, "panics").await.unwrap();
+        let broker = MemoryBroker::new();
+        for order in 1..=readable {
+            publish(&broker, &placed(order)).await;
+        }
+        if readable == 0 {
+            broker.inject("events.order.1.placed", Vec::new(), b"raw".to_vec());
+        }
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<take_together>())
+            .with_config(quick().concurrency(1).attempts_max(3));
+        let panics = Arc::new(AtomicU32::new(0));
+        let layer = Flawed {
+            span,
+            event,
+            panics: panics.clone(),
+        };
+        let _listening = listen(tracing_subscriber::registry().with(layer));
+        let report = inbox.drain().await.unwrap();
+        assert_eq!(
+            (report.handled, report.dead_letters),
+            expected,
+            "{span}: {report:?}"
+        );
+        let panics = panics.load(Ordering::SeqCst);
+        if report.dead_letters > 0 {
+            assert_eq!(panics, 3, "{span}");
+        }
+        assert!(panics > 0, "{span}");
+        if readable == 0 {
+            let letter = only_letter(&test, "together").await;
+            assert_eq!(letter.raw_payload(), b"raw");
+            let error = &letter.error;
+            assert!(error.ends_with("panicked: flawed subscriber"), "{error}");
+        }
     }
-    let (panics, _guard) = flawed("handle_batch", "no such event");
-    let report = inbox(&test, &broker).drain().await.unwrap();
-    assert!(panics.load(Ordering::SeqCst) > 0);
-    assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
 }

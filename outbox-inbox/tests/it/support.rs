@@ -362,7 +362,6 @@ pub(crate) enum Step {
     Fatal,
     Hang,
     Gate,
-    Swallow,
     Interrupted,
 }
 
@@ -421,7 +420,7 @@ impl Script {
         self.0.gate.add_permits(runs);
     }
 
-    async fn step(&self, event: &OrderPlaced, tx: &Tx<'_>, attempt: u32) -> Result<(), HandlerError> {
+    async fn step(&self, event: &OrderPlaced, attempt: u32) -> Result<(), HandlerError> {
         self.0.runs.fetch_add(1, Ordering::SeqCst);
         self.0.attempts.lock().unwrap().push(attempt);
         self.0.lines.lock().unwrap().push((event.order_id, event.line));
@@ -442,18 +441,12 @@ impl Script {
                 self.0.gate.acquire().await.unwrap().forget();
                 Ok(())
             }
-            Step::Swallow => {
-                let _ = tx
-                    .execute_unprepared("INSERT INTO no_such_table VALUES (1)")
-                    .await;
-                Ok(())
-            }
             Step::Interrupted => Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?,
         }
     }
 }
 
-pub(crate) async fn take_effect(
+async fn take_effect(
     consumer: &str,
     event: &OrderPlaced,
     tx: &Tx<'_>,
@@ -482,7 +475,7 @@ pub(crate) async fn book(
             order_id: event.order_id,
         }])
         .await?;
-    script.step(&event, &tx, metadata.attempt()).await
+    script.step(&event, metadata.attempt()).await
 }
 
 #[idempotent_handler(consumer = "stock")]

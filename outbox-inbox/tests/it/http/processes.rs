@@ -18,29 +18,6 @@ async fn insist(client: &Client, id: u64, key: &str) -> Answer {
     }
 }
 
-async fn a_hundred_ask(test: &TestDb, shop: &Shop, clients: &[Client]) {
-    let asking = (0..100).map(|n| {
-        let client = clients[n % clients.len()].clone();
-        tokio::spawn(async move { client.order(1, "k").await })
-    });
-    let mut first = 0;
-    for answer in asking.collect::<Vec<_>>() {
-        let answer = answer.await.unwrap();
-        match answer.status {
-            201 => first += i32::from(!answer.is_replayed()),
-            _ => answer.assert_problem(409),
-        }
-    }
-    assert_eq!((first, shop.runs()), (1, 1));
-    assert_eq!(books(test, 1).await, (1, 1, 1));
-}
-
-async fn hundred_concurrent_requests_have_one_effect(test: TestDb) {
-    let shop = Shop::new([]);
-    let client = shop.serve(Shop::layer(&test.db)).await;
-    a_hundred_ask(&test, &shop, &[client]).await;
-}
-
 async fn a_key_in_use_is_refused_at_once(test: TestDb) {
     let shop = Shop::new([Step::Gate]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -57,10 +34,7 @@ async fn a_key_in_use_is_refused_at_once(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
 }
 
-on_every_backend!(
-    hundred_concurrent_requests_have_one_effect,
-    a_key_in_use_is_refused_at_once
-);
+on_every_backend!(a_key_in_use_is_refused_at_once);
 
 async fn hundred_requests_in_several_processes_have_one_effect(test: TestDb) {
     let shop = Shop::new([]);
@@ -68,7 +42,20 @@ async fn hundred_requests_in_several_processes_have_one_effect(test: TestDb) {
     for _ in 0..3 {
         clients.push(shop.serve(Shop::layer(&test.connect_again().await)).await);
     }
-    a_hundred_ask(&test, &shop, &clients).await;
+    let asking = (0..100).map(|n| {
+        let client = clients[n % clients.len()].clone();
+        tokio::spawn(async move { client.order(1, "k").await })
+    });
+    let mut first = 0;
+    for answer in asking.collect::<Vec<_>>() {
+        let answer = answer.await.unwrap();
+        match answer.status {
+            201 => first += i32::from(!answer.is_replayed()),
+            _ => answer.assert_problem(409),
+        }
+    }
+    assert_eq!((first, shop.runs()), (1, 1));
+    assert_eq!(books(&test, 1).await, (1, 1, 1));
 }
 
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
@@ -91,7 +78,10 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
 }
 
-on_every_backend!(without memory: hundred_requests_in_several_processes_have_one_effect, a_crash_before_the_commit_leaves_nothing);
+on_every_backend!(without memory:
+    hundred_requests_in_several_processes_have_one_effect,
+    a_crash_before_the_commit_leaves_nothing,
+);
 
 async fn another_process_is_refused_at_once(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Gate]), Shop::new([]));
@@ -151,8 +141,8 @@ async fn a_purge_waits_for_no_request(test: TestDb) {
     assert_eq!(books(&test, 1).await, (3, 3, 1));
 }
 
-on_every_backend!(
-    servers only: another_process_is_refused_at_once,
+on_every_backend!(servers only:
+    another_process_is_refused_at_once,
     another_process_is_refused_while_an_expired_key_is_replaced,
     a_purge_waits_for_no_request,
 );

@@ -153,19 +153,6 @@ async fn purge_deletes_expired_requests(test: TestDb) {
     assert_eq!(books(&test, 1).await, (4, 4, 1));
 }
 
-async fn events_carry_the_context_of_the_request(test: TestDb) {
-    let shop = Shop::new([]);
-    let client = shop.serve(Shop::layer(&test.db)).await;
-    let headers = [&by_ann("k")[..], &["x-request-id: r-17"]].concat();
-    assert_eq!(client.send("POST /orders/1", &headers, b"tea").await.status, 201);
-    let text = match test.backend {
-        Backend::Postgres => "headers::text",
-        _ => "headers",
-    };
-    let carried = format!("SELECT count(*) FROM outbox_messages WHERE {text} LIKE '%r-17%'");
-    assert_eq!(test.int(&carried).await, 1);
-}
-
 async fn tables_can_have_other_names(test: TestDb) {
     let names = TableNames::new().with_prefix("billing_").unwrap();
     migration::migrate_with(&test.db, &names).await.unwrap();
@@ -204,7 +191,6 @@ on_every_backend!(
     layer_purges_automatically,
     expired_key_is_new,
     purge_deletes_expired_requests,
-    events_carry_the_context_of_the_request,
     a_library_records_in_the_transaction_of_the_request,
     tables_can_have_other_names,
 );

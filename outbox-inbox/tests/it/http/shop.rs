@@ -11,7 +11,6 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use axum::{Json, Router};
-use outbox_core::MessageContext;
 use outbox_inbox::http::{Committed, IdempotencyLayer, RequestTx, Scope};
 use outbox_sea_orm::record;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
@@ -109,8 +108,7 @@ impl Shop {
             .route("/plain", any(plain))
             .nest("/twice", nested.clone().route_layer(layer.clone()))
             .route_layer(layer.clone())
-            .nest("/a", nested.clone().route_layer(layer.clone()))
-            .nest("/b", nested.route_layer(layer))
+            .nest("/a", nested.route_layer(layer))
             .layer(from_fn_with_state(self.clone(), watch))
             .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -126,15 +124,7 @@ async fn watch(State(shop): State<Shop>, request: Request, next: Next) -> Respon
         }
     }
     let _guard = Guard(shop);
-    let id = request
-        .headers()
-        .get("x-request-id")
-        .and_then(|id| id.to_str().ok());
-    let context = MessageContext {
-        correlation_id: id.map(str::to_owned),
-        ..MessageContext::default()
-    };
-    context.scope(next.run(request)).await
+    next.run(request).await
 }
 
 async fn plain() -> &'static str {

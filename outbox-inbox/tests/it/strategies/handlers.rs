@@ -103,32 +103,22 @@ pub(super) async fn note_elsewhere(event: Event<LineNoted>, tx: Tx<'_>) -> Resul
     Ok(())
 }
 
-#[idempotent_handler(consumer = "by_message_id")]
-pub(super) async fn note_by_message_id(
-    event: Event<LineNoted>,
-    tx: Tx<'_>,
-    notes: HandlerState<Notes>,
-) -> Result<(), HandlerError> {
-    note(&event, &tx, &notes).await
+macro_rules! noting {
+    ($name:ident, $consumer:literal, $($strategy:tt)+) => {
+        #[idempotent_handler(consumer = $consumer, strategy = $($strategy)+)]
+        pub(super) async fn $name(
+            event: Event<LineNoted>,
+            tx: Tx<'_>,
+            notes: HandlerState<Notes>,
+        ) -> Result<(), HandlerError> {
+            note(&event, &tx, &notes).await
+        }
+    };
 }
 
-#[idempotent_handler(consumer = "by_sequence", strategy = sequence)]
-pub(super) async fn note_by_sequence(
-    event: Event<LineNoted>,
-    tx: Tx<'_>,
-    notes: HandlerState<Notes>,
-) -> Result<(), HandlerError> {
-    note(&event, &tx, &notes).await
-}
-
-#[idempotent_handler(consumer = "by_key", strategy = key(LineNoted::number))]
-pub(super) async fn note_by_key(
-    event: Event<LineNoted>,
-    tx: Tx<'_>,
-    notes: HandlerState<Notes>,
-) -> Result<(), HandlerError> {
-    note(&event, &tx, &notes).await
-}
+noting!(note_by_message_id, "by_message_id", message_id);
+noting!(note_by_sequence, "by_sequence", sequence);
+noting!(note_by_key, "by_key", key(LineNoted::number));
 
 #[idempotent_handler(consumer = "naturally", strategy = natural)]
 pub(super) async fn note_naturally(
