@@ -9,6 +9,7 @@ use outbox::testing::eventually;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
+use crate::operate::serve::Served;
 use crate::place::Program;
 
 const SERVERS: [(&str, &str); 2] = [
@@ -88,4 +89,18 @@ async fn unfinished_headers_of_probes_take_little_memory() {
     assert_eq!(program.get("/livez").await.0, 200);
     let after = peak(program.pid());
     assert!(after < before + 64, "{before} MiB to {after} MiB");
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_silence_the_dashboard() {
+    raise_own_limit();
+    let mut command = limited();
+    command
+        .args(["serve", "--address", "127.0.0.1:0"])
+        .env_clear()
+        .envs(SERVERS);
+    let served = Served::launch(command);
+    let open = connections(&served.address, IDLE).await;
+    assert_eq!(served.get("/assets/nothing", &[]).await.0, 404);
+    drop(open);
 }

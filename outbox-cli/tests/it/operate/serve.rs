@@ -225,3 +225,23 @@ async fn stalled_consumer_has_lag_and_forecast() {
     drop(served);
     planted.close().await;
 }
+
+#[tokio::test]
+async fn large_group_of_dead_letters_shows_its_oldest_fifty() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    for order in 1..=51 {
+        planted.placed(&order.to_string()).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    let served = Served::start(&planted.place, &[]);
+    let (_, page) = served.get("/dead-letters", &[]).await;
+    let group = links(&page, "/dead-letters?");
+    let (_, page) = served.get(&group[0], &[]).await;
+    assert_eq!(page.matches("no price").count(), 50, "{page}");
+    assert!(page.contains("outbox dead-letters list --group "), "{page}");
+    drop(served);
+    planted.close().await;
+}
