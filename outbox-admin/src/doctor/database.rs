@@ -52,7 +52,8 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
         DbBackend::Postgres => (
             "id",
             format!("(SELECT {NEWEST})"),
-            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET last_sequence = GREATEST(a.last_sequence, excluded.last_sequence)",
+            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET last_sequence = GREATEST(a.last_sequence, excluded.last_sequence), \
+             last_row_id = GREATEST(a.last_row_id, excluded.last_row_id)",
             " AS a",
         ),
         DbBackend::MySql => (
@@ -86,9 +87,13 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
             ));
         }
     }
+    let (column, row_id) = match db.get_database_backend() {
+        DbBackend::Postgres => (", last_row_id", ", MAX(row_id)"),
+        _ => ("", ""),
+    };
     facts.raise_numbers = format!(
-        "INSERT INTO {aggregates}{alias} (aggregate_type, aggregate_id, last_sequence, recorded_at) \
-         SELECT aggregate_type, aggregate_id, MAX(sequence), MAX(created_at) FROM {messages} WHERE sequence IS NOT NULL \
+        "INSERT INTO {aggregates}{alias} (aggregate_type, aggregate_id, last_sequence{column}, recorded_at) \
+         SELECT aggregate_type, aggregate_id, MAX(sequence){row_id}, MAX(created_at) FROM {messages} WHERE sequence IS NOT NULL \
          GROUP BY aggregate_type, aggregate_id {on_conflict}"
     );
 }
