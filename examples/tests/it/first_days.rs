@@ -139,7 +139,7 @@ async fn program_waits_for_servers_and_ends_at_second_ctrl_c() {
     service.signal(Signal::INT);
     service.says(&["waiting for running handlers", "reserve_stock", "10s"]);
     service.signal(Signal::INT);
-    service.says(&["ending at once"]);
+    service.says(&["stopping at once"]);
     service.says(&["cancelled and rolled back", "second signal"]);
     let (succeeded, log) = service.end();
     assert!(succeeded, "{log}");
