@@ -275,12 +275,10 @@ impl Checker {
         let is_alone = !in_flight.contains_key(&aggregate);
         let other = *in_flight.entry(aggregate).or_insert(no);
         let is_copy = other == no || self.account(other).was_confirmed;
-        // The log does not wait for a retried dead letter, nor for a copy with a row id of any height.
-        let is_anywhere = |no| self.copies_are_anywhere && self.account(no).draft.copy_of.is_some();
-        let is_free = [no, other]
-            .into_iter()
-            .any(|no| self.account(no).free || is_anywhere(no));
-        let is_harmless = self.has_log && (is_copy || is_free);
+        // The log does not wait for a retried dead letter, nor for a copy without a fixed place.
+        let is_free = self.account(no).free || self.account(other).free;
+        let is_unordered = !self.are_ordered(no.min(other), no.max(other));
+        let is_harmless = self.has_log && (is_copy || is_free || is_unordered);
         self.demand(Invariant::Order, is_alone || is_harmless, || {
             format!("relay run {life} sent message {no} while message {other} of aggregate {aggregate} was unconfirmed")
         });

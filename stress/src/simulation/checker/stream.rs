@@ -60,6 +60,15 @@ impl Checker {
         }
     }
 
+    /// Whether an earlier message of an aggregate must precede a later one. A copy follows all
+    /// earlier recordings, but no later commit.
+    pub(super) fn are_ordered(&self, earlier: MessageNo, later: MessageNo) -> bool {
+        let (copied, draft) = (self.account(earlier).draft.copy_of, &self.account(later).draft);
+        let is_behind = draft.copy_of.is_some() || copied.is_none() || earlier < draft.known;
+        let is_copy = draft.copy_of.or(copied).is_some();
+        is_behind && !(is_copy && self.copies_are_anywhere)
+    }
+
     fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
@@ -68,14 +77,8 @@ impl Checker {
         let missing = self.order.get(&account.draft.aggregate).and_then(|order| {
             let earlier = order.iter().take_while(|other| **other != no);
             earlier.copied().find(|no_of_other| {
-                let (no_of_other, other) = (*no_of_other, self.account(*no_of_other));
-                // A copy follows all earlier recordings, but no later commit.
-                let is_behind = account.draft.copy_of.is_some()
-                    || other.draft.copy_of.is_none()
-                    || no_of_other < account.draft.known;
-                let is_copy = account.draft.copy_of.or(other.draft.copy_of).is_some();
-                let is_placed = !(is_copy && self.copies_are_anywhere);
-                is_behind && is_placed && !other.appeared && !other.free
+                let other = self.account(*no_of_other);
+                self.are_ordered(*no_of_other, no) && !other.appeared && !other.free
             })
         });
         if let Some(missing) = missing {
