@@ -138,7 +138,7 @@ CREATE TABLE outbox_leases (
 
 INSERT INTO outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
 
--- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 healthy, 1 unknown, 2 recovering, 3 unhealthy.
 -- `mode`: 0 polls the table, 1 reads the log. `retention_seconds`: 0 deletes messages when they are published, -1 keeps them.
 -- `stream`, `subjects` and `source` say where the relay publishes; relays that differ in them do not start beside each other.
 -- `error` is the present failure, which has lasted since `failing_since`.

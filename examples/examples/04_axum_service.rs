@@ -106,8 +106,8 @@ async fn show_stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<S
 
 /// An orchestrator restarts the process if `/live` fails, and sends it no requests while `/ready`
 /// fails.
-fn probe(is_well: bool) -> StatusCode {
-    match is_well {
+fn probe(passes: bool) -> StatusCode {
+    match passes {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     }

@@ -73,7 +73,7 @@ pub struct OperationDetail {
     pub names_all: bool,
     /// Published and still in the outbox.
     pub published: u64,
-    /// Pending, waiting or logged. Consumer dead letters: marked for retry.
+    /// Pending, deferred or logged. Consumer dead letters: marked for retry.
     pub pending: u64,
     /// Dead letters now: failed again, or skipped. Consumer dead letters: open, being retried or
     /// cancelled.

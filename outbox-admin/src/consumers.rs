@@ -85,7 +85,7 @@ impl ConsumerRow {
         let standing = standing.as_ref();
         Self {
             consumer: consumer.to_owned(),
-            state: State::Well,
+            state: State::Healthy,
             reasons: Vec::new(),
             undelivered: standing.map(|standing| standing.undelivered),
             unacknowledged: standing.map(|standing| standing.unacknowledged),
@@ -166,7 +166,7 @@ impl ConsumerRow {
     fn judge(&mut self) {
         self.reasons = self.troubles().into_iter().map(|(_, reason)| reason).collect();
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
-        self.state = self.reasons.first().map_or(State::Well, |reason| reason.state);
+        self.state = self.reasons.first().map_or(State::Healthy, |reason| reason.state);
     }
 
     /// Problems with sentences.

@@ -17,7 +17,7 @@ const FAILURES_MIN: u32 = 8;
 /// Messages that keep failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Number among the first 1,000 waiting messages.
+    /// Number among the first 1,000 deferred messages.
     pub messages: u64,
     /// The message with most failures, uncaptured subjects first.
     pub id: MessageId,
@@ -29,7 +29,7 @@ pub struct Failing {
     pub subject: Option<String>,
 }
 
-/// Searches the first 1,000 waiting messages, in one or two indexed queries.
+/// Searches the first 1,000 deferred messages, in one or two indexed queries.
 ///
 /// # Errors
 ///

@@ -77,7 +77,7 @@ pub enum Subject {
 pub enum Outlook {
     /// Already finished.
     Done,
-    /// Ends well.
+    /// Ends without a loss.
     Ends,
     /// Never ends.
     Never,

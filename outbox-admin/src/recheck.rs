@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use outbox_core::{
-    Aggregate, FailureClass, Fitness, FoundMessage, Message, MessageId, MessageStatus, OutboxReader,
+    Aggregate, FailureClass, FoundMessage, Message, MessageId, MessageStatus, OutboxReader, RelayHealth,
     StoreError,
 };
 use serde::Serialize;
@@ -61,7 +61,7 @@ pub enum Obstacle {
     /// No live relay.
     NoRelay,
     /// The relay cannot reach the broker, fetch or settle.
-    RelayAiling,
+    RelayUnhealthy,
 }
 
 /// Why the broker would reject a message.
@@ -140,22 +140,22 @@ pub async fn causes_of_aggregate(
 struct Surroundings {
     pauses: Vec<PauseRow>,
     relays: usize,
-    fitness: BTreeMap<u16, Fitness>,
+    health: BTreeMap<u16, RelayHealth>,
 }
 
 impl Surroundings {
     async fn read(store: &impl OutboxReader) -> Result<Self, StoreError> {
         let pauses = pauses(store).await?;
         let relays = store.relays().await?;
-        let mut fitness = BTreeMap::new();
+        let mut health = BTreeMap::new();
         for partition in store.partitions().await? {
             let owner = relays.iter().find(|relay| partition.owner == Some(relay.owner));
-            fitness.extend(owner.map(|owner| (partition.partition, owner.fitness)));
+            health.extend(owner.map(|owner| (partition.partition, owner.health)));
         }
         Ok(Self {
             pauses,
             relays: relays.len(),
-            fitness,
+            health,
         })
     }
 }
@@ -206,31 +206,36 @@ fn judge(
         let what = "it would wait: no relay is alive".to_owned();
         return still(O::NoRelay, what, Next::start_relay());
     }
-    let fitness = surroundings.fitness.get(&stored.aggregate.partition());
-    if fitness == Some(&Fitness::Ailing) {
-        let what = "it would wait: the relay of its partition is ailing";
-        return still(O::RelayAiling, what.to_owned(), "outbox relay list".into());
+    let health = surroundings.health.get(&stored.aggregate.partition());
+    if health == Some(&RelayHealth::Unhealthy) {
+        let what = "it would wait: the relay of its partition is unhealthy";
+        return still(O::RelayUnhealthy, what.to_owned(), "outbox relay list".into());
     }
     if let Err(error) = refused {
         let what = format!("the stream could not be checked: {error}");
         return Some(cause(Holds::Unknown, None, what, "outbox doctor".into()));
     }
     (stored.status != MessageStatus::Published)
-        .then(|| recorded(stored.error.as_deref(), fitness == Some(&Fitness::Fit)))
+        .then(|| recorded(stored.error.as_deref(), health == Some(&RelayHealth::Healthy)))
 }
 
-fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
+fn recorded(error: Option<&str>, is_healthy: bool) -> CauseNow {
     let Some(error) = error else {
         let what = "no stored error, and no obstacle now".to_owned();
         return cause(Holds::Unknown, None, what, Next::default());
     };
     match obstacle_of(error) {
         // Only a relay that publishes now proves that the outage is over.
-        Some(Obstacle::RelayAiling) if !is_fit => {
+        Some(Obstacle::RelayUnhealthy) if !is_healthy => {
             let what = format!(
                 "the broker did not answer, and the relay of its partition has not published since: {error}"
             );
-            cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, Next::default())
+            cause(
+                Holds::Unknown,
+                Some(Obstacle::RelayUnhealthy),
+                what,
+                Next::default(),
+            )
         }
         // Account limits and full disks show only on publishing.
         Some(Obstacle::Full) => {
@@ -252,7 +257,7 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
 
 pub(crate) fn obstacle_of(error: &str) -> Option<Obstacle> {
     match FailureClass::of_stored(error)? {
-        FailureClass::Unknown => Some(Obstacle::RelayAiling),
+        FailureClass::Unknown => Some(Obstacle::RelayUnhealthy),
         FailureClass::Backpressure => Some(Obstacle::Full),
         FailureClass::Permanent => Some(Obstacle::Unsendable),
         FailureClass::Uncaptured => Some(Obstacle::NotCaptured),
@@ -266,14 +271,14 @@ mod tests {
 
     #[test]
     fn cause_is_gone_only_with_proof() {
-        let check = |error: Option<&str>, is_fit, holds, obstacle| {
-            let now = recorded(error, is_fit);
+        let check = |error: Option<&str>, is_healthy, holds, obstacle| {
+            let now = recorded(error, is_healthy);
             assert_eq!((now.holds, now.obstacle), (holds, obstacle), "{error:?}");
         };
         let silent = Some("unknown: message 1 was not confirmed by stream `EVENTS` within 5s");
         check(None, true, Holds::Unknown, None);
-        check(silent, true, Holds::Gone, Some(Obstacle::RelayAiling));
-        check(silent, false, Holds::Unknown, Some(Obstacle::RelayAiling));
+        check(silent, true, Holds::Gone, Some(Obstacle::RelayUnhealthy));
+        check(silent, false, Holds::Unknown, Some(Obstacle::RelayUnhealthy));
         check(
             Some("backpressure: stream `EVENTS` is full or throttles, message 1 waits"),
             false,

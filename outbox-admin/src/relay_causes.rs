@@ -2,7 +2,9 @@
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::LEASE_TTL_MAX;
-use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, PartitionOwner, RelayTrouble, TroubleClass};
+use outbox_core::{
+    ExpiredRelay, LiveRelay, OwnerId, PartitionOwner, RelayHealth, RelayTrouble, TroubleClass,
+};
 
 use crate::verdict::{Reason, State};
 use crate::words::in_words;
@@ -38,15 +40,17 @@ pub(crate) struct Failing {
 
 /// Relays that cannot work, else the last failure of a working relay.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
-    let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
-    let fails =
-        |relay: &&LiveRelay| relay.fitness == Fitness::Ailing || (is_down(relay) && relay.trouble.is_some());
+    let is_down =
+        |relay: &LiveRelay| matches!(relay.health, RelayHealth::Unhealthy | RelayHealth::Recovering);
+    let fails = |relay: &&LiveRelay| {
+        relay.health == RelayHealth::Unhealthy || (is_down(relay) && relay.trouble.is_some())
+    };
     let failing: Vec<&LiveRelay> = relays.iter().filter(fails).collect();
     let count = match (failing.len(), relays.len()) {
         (0, _) => return last_failure(relays),
-        (1, 1) => "the only live relay is ailing".to_owned(),
-        (failing, all) if failing == all => format!("all {all} live relays are ailing"),
-        (failing, all) => format!("{failing} of {all} relays are ailing"),
+        (1, 1) => "the only live relay is unhealthy".to_owned(),
+        (failing, all) if failing == all => format!("all {all} live relays are unhealthy"),
+        (failing, all) => format!("{failing} of {all} relays are unhealthy"),
     };
     let trouble = failing
         .iter()
@@ -154,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn relay(name: &str, fitness: Fitness, error: Option<&str>, source: &str) -> LiveRelay {
+    fn relay(name: &str, health: RelayHealth, error: Option<&str>, source: &str) -> LiveRelay {
         let destination = Destination {
             stream: "ORDERS".to_owned(),
             instance: None,
@@ -164,7 +168,7 @@ mod tests {
         LiveRelay {
             owner: OwnerId::fresh(),
             name: Some(name.to_owned()),
-            fitness,
+            health,
             expires_in: Duration::from_secs(15),
             registration: Registration::new(RelayMode::Polling, Some(destination), None),
             trouble: error.map(|error| RelayTrouble {
@@ -177,30 +181,30 @@ mod tests {
 
     #[test]
     fn the_registered_error_of_failing_relays_is_named() {
-        use Fitness::{Ailing, Fit, Trying};
+        use RelayHealth::{Healthy, Recovering, Unhealthy};
         let (first, second) = (
-            relay("a", Ailing, Some("no responders"), "shop"),
-            relay("b", Trying, Some("no responders"), "shop"),
+            relay("a", Unhealthy, Some("no responders"), "shop"),
+            relay("b", Recovering, Some("no responders"), "shop"),
         );
         let all = failing(&[first.clone(), second]).expect("both fail");
         assert!(all.is_stuck);
-        let expected = "all 2 live relays are ailing: relay `b` has failed at the broker (transient) for 90 s: no responders";
+        let expected = "all 2 live relays are unhealthy: relay `b` has failed at the broker (transient) for 90 s: no responders";
         assert_eq!(all.what, expected);
-        let some = failing(&[first, relay("c", Fit, None, "shop")]).expect("one fails");
+        let some = failing(&[first, relay("c", Healthy, None, "shop")]).expect("one fails");
         assert!(
             !some.is_stuck && some.what.starts_with("1 of 2 relays"),
             "{}",
             some.what
         );
-        assert!(failing(&[relay("c", Fit, None, "shop")]).is_none());
+        assert!(failing(&[relay("c", Healthy, None, "shop")]).is_none());
     }
 
     #[test]
-    fn working_relay_with_a_failure_is_not_ailing() {
-        for fitness in [Fitness::Fit, Fitness::Unproven] {
+    fn working_relay_with_a_failure_is_not_unhealthy() {
+        for health in [RelayHealth::Healthy, RelayHealth::Unknown] {
             let relays = [
-                relay("a", fitness, Some("timed out"), "shop"),
-                relay("b", Fitness::Fit, None, "shop"),
+                relay("a", health, Some("timed out"), "shop"),
+                relay("b", RelayHealth::Healthy, None, "shop"),
             ];
             let found = failing(&relays).expect("a publish failed");
             assert!(!found.is_stuck);
@@ -212,8 +216,8 @@ mod tests {
     #[test]
     fn disagreeing_relays_have_both_destinations() {
         let (first, second) = (
-            relay("a", Fitness::Fit, None, "shop"),
-            relay("b", Fitness::Fit, None, "outbox"),
+            relay("a", RelayHealth::Healthy, None, "shop"),
+            relay("b", RelayHealth::Healthy, None, "outbox"),
         );
         assert_eq!(disagreeing(&[first.clone(), first.clone()]), None);
         let what = disagreeing(&[first, second]).expect("the sources differ");
@@ -231,7 +235,7 @@ mod tests {
             registration,
             trouble,
             ..
-        } = relay("a", Fitness::Fit, Some("refused"), "shop");
+        } = relay("a", RelayHealth::Healthy, Some("refused"), "shop");
         let expired = ExpiredRelay {
             owner,
             name,

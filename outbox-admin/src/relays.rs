@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    BlockedAggregate, ExpiredRelay, Fitness, LiveRelay, OutboxReader, OwnerId, Registration, RelayTrouble,
-    Retention, Selection, StoreError, StoredMessage,
+    BlockedAggregate, ExpiredRelay, LiveRelay, OutboxReader, OwnerId, Registration, RelayHealth,
+    RelayTrouble, Retention, Selection, StoreError, StoredMessage,
 };
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -25,9 +25,9 @@ pub struct RelayRow {
     pub name: Option<String>,
     /// Whether alive. Registration or leases of a dead relay have expired.
     pub is_alive: bool,
-    /// Fitness: `fit`, `unproven`, `trying` or `ailing`; `None` if dead.
-    #[serde(serialize_with = "fitness")]
-    pub fitness: Option<Fitness>,
+    /// `healthy`, `unknown`, `recovering` or `unhealthy`; `None` if dead.
+    #[serde(serialize_with = "health")]
+    pub health: Option<RelayHealth>,
     /// Partitions owned, or left by a dead relay.
     pub partitions: u16,
     /// Start time, by the clock of the relay.
@@ -63,7 +63,7 @@ impl RelayRow {
             owner,
             name: None,
             is_alive: false,
-            fitness: None,
+            health: None,
             partitions,
             started_at: started_at(owner),
             expires_in: Duration::ZERO,
@@ -100,15 +100,15 @@ impl RelayRow {
         self
     }
 
-    /// Fitness, or `dead`.
-    pub fn says(&self) -> &'static str {
-        self.fitness.map_or("dead", Fitness::as_str)
+    /// Health, or `dead`.
+    pub fn health_text(&self) -> &'static str {
+        self.health.map_or("dead", RelayHealth::as_str)
     }
 }
 
-fn fitness<S: Serializer>(fitness: &Option<Fitness>, to: S) -> Result<S::Ok, S::Error> {
-    match fitness {
-        Some(fitness) => to.serialize_str(fitness.as_str()),
+fn health<S: Serializer>(health: &Option<RelayHealth>, to: S) -> Result<S::Ok, S::Error> {
+    match health {
+        Some(health) => to.serialize_str(health.as_str()),
         None => to.serialize_none(),
     }
 }
@@ -140,7 +140,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     let row = |relay: LiveRelay| RelayRow {
         name: relay.name,
         is_alive: true,
-        fitness: Some(relay.fitness),
+        health: Some(relay.health),
         expires_in: relay.expires_in,
         ..RelayRow::dead(relay.owner, owned.get(&relay.owner).copied().unwrap_or_default())
             .with(relay.registration, relay.trouble)
@@ -188,7 +188,7 @@ impl Columns for RelayRow {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("relay", |row| row.owner.to_string()),
         Column::new("name", |row| any(row.name.as_ref())),
-        Column::new("health", |row| row.says().to_owned()),
+        Column::new("health", |row| row.health_text().to_owned()),
         Column::new("partitions", |row| row.partitions.to_string()),
         Column::new("started", |row| any(row.started_at.map(utc))),
         Column::new("stream", |row| any(row.stream.as_ref())),

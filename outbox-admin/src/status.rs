@@ -7,7 +7,7 @@ mod relays;
 use std::time::Duration;
 
 use outbox_core::store::BACKLOG_COUNT_MAX;
-use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
+use outbox_core::{Backlog, LiveRelay, OutboxReader, RelayHealth, StoreError};
 use serde::Serialize;
 
 use crate::consumers::ConsumerRow;
@@ -64,7 +64,7 @@ impl Status {
         };
         for row in rows {
             counts.all += 1;
-            counts.well += u32::from(row.state == State::Well);
+            counts.healthy += u32::from(row.state == State::Healthy);
             if let Some(open) = row.dead_letters_open {
                 *counts.dead_letters_open.get_or_insert_default() += open;
                 *counts.paused.get_or_insert_default() += u32::from(row.paused.is_some());
@@ -81,14 +81,14 @@ impl Status {
 /// Counts of unpublished messages, each at most 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BacklogCounts {
-    /// Messages to be published, waiting ones included, dead letters excluded.
+    /// Messages to be published, deferred ones included, dead letters excluded.
     pub pending: u64,
     /// Whether `pending` is exact, else a lower bound.
     pub pending_is_exact: bool,
     /// `pending`, or an estimate that may include published messages.
     pub pending_estimate: u64,
     /// Deferred messages.
-    pub waiting: u64,
+    pub deferred: u64,
     /// Dead letters.
     pub dead_letters: u64,
     /// Halted aggregates.
@@ -109,7 +109,7 @@ impl From<Backlog> for BacklogCounts {
             pending: backlog.pending,
             pending_is_exact: backlog.is_exact(),
             pending_estimate: backlog.pending_estimate,
-            waiting: backlog.waiting,
+            deferred: backlog.waiting,
             dead_letters: backlog.dead_letters,
             halted_aggregates: backlog.halted_aggregates,
             blocked_aggregates: backlog.blocked_aggregates,
@@ -140,19 +140,19 @@ impl BacklogCounts {
     }
 }
 
-/// Live relays by reported fitness.
+/// Live relays by reported health.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RelayCounts {
     /// All live relays.
     pub alive: u32,
     /// Published recently.
-    pub fit: u32,
+    pub healthy: u32,
     /// Nothing published yet.
-    pub unproven: u32,
+    pub unknown: u32,
     /// Recovering.
-    pub trying: u32,
+    pub recovering: u32,
     /// Cannot reach the broker, fetch or settle.
-    pub ailing: u32,
+    pub unhealthy: u32,
 }
 
 impl RelayCounts {
@@ -160,11 +160,11 @@ impl RelayCounts {
         let mut counts = Self::default();
         for relay in relays {
             counts.alive += 1;
-            let counted = match relay.fitness {
-                Fitness::Fit => &mut counts.fit,
-                Fitness::Unproven => &mut counts.unproven,
-                Fitness::Trying => &mut counts.trying,
-                Fitness::Ailing => &mut counts.ailing,
+            let counted = match relay.health {
+                RelayHealth::Healthy => &mut counts.healthy,
+                RelayHealth::Unknown => &mut counts.unknown,
+                RelayHealth::Recovering => &mut counts.recovering,
+                RelayHealth::Unhealthy => &mut counts.unhealthy,
             };
             *counted += 1;
         }
@@ -178,7 +178,7 @@ pub struct ConsumerCounts {
     /// All, including paused ones missing on the stream.
     pub all: u32,
     /// Consumers without problems.
-    pub well: u32,
+    pub healthy: u32,
     /// Paused consumers; `None` if unreadable.
     pub paused: Option<u32>,
     /// Open dead letters, at most 10,000 per consumer; `None` if all are unreadable.
@@ -218,14 +218,14 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     let mut reasons = of_pauses(&pauses);
     reasons.extend(of_relays(&backlog, &facts));
     reasons.extend(of_messages(&backlog));
-    if backlog.waiting > 0 {
+    if backlog.deferred > 0 {
         let failing = failing::failing(store).await?;
         reasons.extend(failing.map(|failing| failing.reason()));
     }
     reasons.extend(of_broker(broker));
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
     Ok(Status {
-        state: reasons.first().map_or(State::Well, |reason| reason.state),
+        state: reasons.first().map_or(State::Healthy, |reason| reason.state),
         reasons,
         backlog,
         relays,

@@ -11,7 +11,7 @@ use crate::next::Next;
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// No problem.
-    Well,
+    Healthy,
     /// Continues or will resume, but needs a look.
     Degraded,
     /// Stopped until an operator acts.

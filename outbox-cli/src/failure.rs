@@ -12,7 +12,7 @@ use crate::{output, plain};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Success without problems: exit code 0.
-    Well,
+    Done,
     /// Work continues or will resume, but an operator should look: exit code 3.
     Degraded,
     /// Work stops until an operator acts: exit code 4.
@@ -25,7 +25,7 @@ impl Outcome {
     /// Exit code.
     pub fn code(self) -> u8 {
         match self {
-            Self::Well => 0,
+            Self::Done => 0,
             Self::Degraded => 3,
             Self::Stuck => 4,
             Self::NothingMatched => 5,
@@ -36,7 +36,7 @@ impl Outcome {
 impl From<State> for Outcome {
     fn from(state: State) -> Self {
         match state {
-            State::Well => Self::Well,
+            State::Healthy => Self::Done,
             State::Stuck => Self::Stuck,
             State::Degraded => Self::Degraded,
         }

@@ -104,12 +104,12 @@ pub use relay::{
 pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
     AggregateHead, Announcement, Backlog, BlockedAggregate, ExpiredRelay, FetchRequest, Fetched, FetchedRow,
-    Fitness, Forgotten, FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation,
+    Forgotten, FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation,
     OperationFilter, OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit,
     OutboxReader, OutboxStore, OwnerId, PageFrom, PartitionOwner, Pause, PauseRequest, Place, PublishedFound,
-    PublishedSearch, PurgeRequest, Purged, Registration, RelayMode, RelayTrouble, Relays, RowFault,
-    Selection, Settlement, SetupKind, SetupProblem, StoreError, StoredMessage, TroubleClass, Verdict,
-    WaitingRequest,
+    PublishedSearch, PurgeRequest, Purged, Registration, RelayHealth, RelayMode, RelayTrouble, Relays,
+    RowFault, Selection, Settlement, SetupKind, SetupProblem, StoreError, StoredMessage, TroubleClass,
+    Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -39,8 +39,8 @@ pub struct Metric {
 }
 
 crate::__metrics! {
-    PENDING = "outbox_pending", "gauge", [], "unpublished messages, waiting messages included; counted to 100,000";
-    WAITING = "outbox_waiting", "gauge", [], "unpublished messages that wait for their aggregate or their time";
+    PENDING = "outbox_pending", "gauge", [], "unpublished messages, deferred messages included; counted to 100,000";
+    DEFERRED = "outbox_deferred", "gauge", [], "unpublished messages that wait for their aggregate or their time";
     OLDEST = "outbox_oldest_unpublished_age_seconds", "gauge", [], "time since the oldest unpublished message became due, failed messages included; delayed, paused and halted messages do not count; 0 without such a message";
     DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that a dead letter halts until an operator acts";
@@ -48,7 +48,7 @@ crate::__metrics! {
     PAUSES = "outbox_pauses", "gauge", [], "active pauses of publishing that this relay has read";
     LEASES = "outbox_leases_owned", "gauge", [], "partitions that this relay owns, of 64";
     RELAYS = "outbox_relays_alive", "gauge", [], "live relays, this relay included";
-    AILING = "outbox_relays_ailing", "gauge", [], "live relays that cannot reach the broker, fetch or settle";
+    UNHEALTHY = "outbox_relays_unhealthy", "gauge", [], "live relays that cannot reach the broker, fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", [], "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", [], "confirmed messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", ["class"], "failed publishes; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent`, `uncaptured` or `unclassified`";
@@ -105,9 +105,9 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
-        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, OLDEST, PAUSES, PENDING, PUBLISH,
-        PUBLISHED, PURGED, RELAYS, RENEWALS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DEFERRED, DUPLICATES, Duration,
+        FAILURES, FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, OLDEST, PAUSES, PENDING,
+        PUBLISH, PUBLISHED, PURGED, RELAYS, RENEWALS, Relays, SETTLE, STORE_FAILURES, UNHEALTHY, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -117,7 +117,7 @@ mod facade {
 
     pub(crate) fn backlog(backlog: &Backlog) {
         gauge(PENDING, backlog.pending);
-        gauge(WAITING, backlog.waiting);
+        gauge(DEFERRED, backlog.waiting);
         gauge(DEAD_LETTERS, backlog.dead_letters);
         gauge(HALTED, backlog.halted_aggregates);
         gauge(BLOCKED, backlog.blocked_aggregates);
@@ -126,7 +126,7 @@ mod facade {
 
     /// NaN, because the last count is stale and zero would be wrong too.
     pub(crate) fn forget_backlog() {
-        for name in [PENDING, WAITING, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
+        for name in [PENDING, DEFERRED, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
         }
     }
@@ -138,13 +138,13 @@ mod facade {
     pub(crate) fn leases(owned: usize, relays: Relays) {
         gauge(LEASES, owned as u64);
         gauge(RELAYS, u64::from(relays.alive()));
-        gauge(AILING, u64::from(relays.ailing));
+        gauge(UNHEALTHY, u64::from(relays.unhealthy));
     }
 
     /// NaN for the number of relays: it is unknown without leases.
     pub(crate) fn leases_ran_out() {
         gauge(LEASES, 0);
-        for name in [RELAYS, AILING] {
+        for name in [RELAYS, UNHEALTHY] {
             metrics::gauge!(name).set(f64::NAN);
         }
     }

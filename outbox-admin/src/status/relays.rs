@@ -83,22 +83,22 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::{Fitness, OwnerId, Registration};
+    use outbox_core::{OwnerId, Registration, RelayHealth};
 
     use super::super::tests::{TTL, backlog, check};
     use super::*;
 
-    fn facts(fitness: &[Fitness], partitions: PartitionCounts) -> RelayFacts {
-        let relay = |fitness: &Fitness| LiveRelay {
+    fn facts(health: &[RelayHealth], partitions: PartitionCounts) -> RelayFacts {
+        let relay = |health: &RelayHealth| LiveRelay {
             owner: OwnerId::fresh(),
             name: None,
-            fitness: *fitness,
+            health: *health,
             expires_in: TTL,
             registration: Registration::default(),
             trouble: None,
         };
         RelayFacts {
-            live: fitness.iter().map(relay).collect(),
+            live: health.iter().map(relay).collect(),
             expired: Vec::new(),
             partitions,
             leases: None,
@@ -129,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn all_ailing_relays_are_stuck_some_are_degraded() {
-        use Fitness::{Ailing, Fit, Unproven};
-        check(&of_relays(&backlog(1), &facts(&[Fit, Unproven], ALL)), &[]);
-        let some = facts(&[Fit, Ailing], ALL);
+    fn all_unhealthy_relays_are_stuck_some_are_degraded() {
+        use RelayHealth::{Healthy, Unhealthy, Unknown};
+        check(&of_relays(&backlog(1), &facts(&[Healthy, Unknown], ALL)), &[]);
+        let some = facts(&[Healthy, Unhealthy], ALL);
         check(
             &of_relays(&backlog(1), &some),
             &[(State::Degraded, "1 of 2 relays")],
         );
-        let all = facts(&[Ailing, Ailing], ALL);
+        let all = facts(&[Unhealthy, Unhealthy], ALL);
         check(
             &of_relays(&backlog(1), &all),
             &[(State::Stuck, "all 2 live relays")],
@@ -146,16 +146,19 @@ mod tests {
 
     #[test]
     fn unowned_partitions_and_old_messages_are_degraded() {
-        let fit = |partitions| facts(&[Fitness::Fit], partitions);
+        let healthy = |partitions| facts(&[RelayHealth::Healthy], partitions);
         let some = PartitionCounts { owned: 60, all: 64 };
         check(
-            &of_relays(&backlog(0), &fit(some)),
+            &of_relays(&backlog(0), &healthy(some)),
             &[(State::Degraded, "4 of 64 partitions")],
         );
         let old = BacklogCounts {
             oldest_unpublished: Some(Duration::from_secs(61)),
             ..backlog(1)
         };
-        check(&of_relays(&old, &fit(ALL)), &[(State::Degraded, "due for 61 s")]);
+        check(
+            &of_relays(&old, &healthy(ALL)),
+            &[(State::Degraded, "due for 61 s")],
+        );
     }
 }

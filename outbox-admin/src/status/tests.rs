@@ -12,7 +12,7 @@ pub(super) fn backlog(pending: u64) -> BacklogCounts {
         pending,
         pending_is_exact: true,
         pending_estimate: pending,
-        waiting: 0,
+        deferred: 0,
         dead_letters: 0,
         halted_aggregates: 0,
         blocked_aggregates: 0,
@@ -52,7 +52,7 @@ async fn worst_reason_is_first_and_sets_the_state() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, TTL, &Fitness::Ailing.into())
+        .announce(owner, TTL, &RelayHealth::Unhealthy.into())
         .await
         .expect("announced");
     store.acquire(owner, TTL, 64).await.expect("acquired");
@@ -75,7 +75,7 @@ async fn pause_is_degraded_with_resume_command() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, TTL, &Fitness::Fit.into())
+        .announce(owner, TTL, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
     store.acquire(owner, TTL, 64).await.expect("acquired");
@@ -101,12 +101,12 @@ async fn unhealthy_consumer_degrades_the_status() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, TTL, &Fitness::Fit.into())
+        .announce(owner, TTL, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
     store.acquire(owner, TTL, 64).await.expect("acquired");
     let mut status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
-    assert_eq!((status.state, status.consumers), (State::Well, None));
+    assert_eq!((status.state, status.consumers), (State::Healthy, None));
     status.see_consumers(&[
         crate::consumers::dead("billing", 3),
         crate::consumers::dead("mail", 0),
@@ -116,7 +116,7 @@ async fn unhealthy_consumer_degrades_the_status() {
     assert_eq!(status.state, State::Degraded);
     let expected = ConsumerCounts {
         all: 2,
-        well: 1,
+        healthy: 1,
         paused: Some(0),
         dead_letters_open: Some(3),
     };
@@ -129,16 +129,16 @@ async fn unhealthy_consumer_degrades_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_healthy_outbox_is_well() {
+async fn an_outbox_without_problems_is_healthy() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, TTL, &Fitness::Fit.into())
+        .announce(owner, TTL, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
     store.acquire(owner, TTL, 64).await.expect("acquired");
     let status = status(&store, &BrokerCheck::Checked(Vec::new()))
         .await
         .expect("status");
-    assert_eq!((status.state, status.reasons), (State::Well, Vec::new()));
+    assert_eq!((status.state, status.reasons), (State::Healthy, Vec::new()));
 }

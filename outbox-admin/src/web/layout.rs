@@ -122,9 +122,9 @@ pub(super) fn not_seen(unseen: &str) -> Markup {
 
 pub(super) fn status(word: &str) -> Markup {
     let class = match word.split(',').next().unwrap_or_default() {
-        "dead" | "dead-letter" | "stuck" | "ailing" => "stuck",
-        "waiting" | "failed" | "degraded" | "trying" => "degraded",
-        "published" | "logged" | "handled" | "well" | "fit" => "well",
+        "dead" | "dead-letter" | "stuck" | "unhealthy" => "stuck",
+        "waiting" | "failed" | "degraded" | "recovering" => "degraded",
+        "published" | "logged" | "handled" | "healthy" => "healthy",
         _ => "idle",
     };
     html! { span class={ "state " (class) } { (word) } }

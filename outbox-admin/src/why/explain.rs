@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
+use outbox_core::{FoundMessage, MessageStatus, RelayHealth, StoredMessage};
 
 use super::facts::{Facts, Place, Subject};
 use super::finding::{NOTHING, finding, named, times};
@@ -133,7 +133,7 @@ fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec
         stream_sequence: Some(stream_sequence),
         ..finding(
             Cause::OnStream,
-            State::Well,
+            State::Healthy,
             Some(stored),
             what,
             ["outbox consumers list"],
@@ -340,7 +340,13 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!("{} is delayed: due in {}", named(stored), left(wait));
-        return Some(finding(Cause::Delayed, State::Well, Some(stored), what, [show]));
+        return Some(finding(
+            Cause::Delayed,
+            State::Healthy,
+            Some(stored),
+            what,
+            [show],
+        ));
     }
     let wait = blocked_for.or(message.delayed_for)?;
     let what = format!(
@@ -377,7 +383,7 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
         });
     }
     if let Some(failing) = relay_causes::failing(&facts.relays).filter(|failing| failing.is_stuck) {
-        return Some(ailing(failing.what));
+        return Some(unhealthy(failing.what));
     }
     let partition = stored.aggregate.partition();
     let Some(owner) = facts.owner else {
@@ -395,20 +401,20 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
     };
     if let Some(relay) = facts
         .owning_relay()
-        .filter(|relay| relay.fitness == Fitness::Ailing)
+        .filter(|relay| relay.health == RelayHealth::Unhealthy)
     {
         let fails = relay_causes::of_relay(relay)
             .unwrap_or_else(|| "it cannot publish, fetch or settle; its log has the error".to_owned());
-        return Some(ailing(format!(
-            "relay {owner} of partition {partition} is ailing: {fails}"
+        return Some(unhealthy(format!(
+            "relay {owner} of partition {partition} is unhealthy: {fails}"
         )));
     }
     is_due.then(|| due(facts, message, &format!("relay {owner} of partition {partition}")))
 }
 
-fn ailing(what: String) -> Finding {
+fn unhealthy(what: String) -> Finding {
     finding(
-        Cause::RelayAiling,
+        Cause::RelayUnhealthy,
         State::Stuck,
         None,
         what,

@@ -60,7 +60,7 @@ pub enum Cause {
     /// Unowned partition.
     NoOwner,
     /// The partition's relay cannot reach the broker, fetch or settle.
-    RelayAiling,
+    RelayUnhealthy,
     /// A working relay owns the partition, but has not reached the message.
     RelayBehind,
     /// Damaged row, about to become a dead letter.
@@ -112,7 +112,7 @@ impl Cause {
         Self::Paused,
         Self::NoRelay,
         Self::NoOwner,
-        Self::RelayAiling,
+        Self::RelayUnhealthy,
         Self::RelayBehind,
         Self::Unreadable,
         Self::OnStream,
@@ -169,7 +169,7 @@ impl Explanation {
         let worst = findings.iter().map(|finding| finding.state).max();
         Self {
             subject,
-            state: worst.unwrap_or(State::Well),
+            state: worst.unwrap_or(State::Healthy),
             findings,
             unpublished,
             unseen,

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use outbox_admin::{Change, Command, carry_out, list_operations, preview, preview_rest, show_operation};
-use outbox_core::{Fitness, Intent, OperationFilter, OutboxAudit, Selection};
+use outbox_core::{Intent, OperationFilter, OutboxAudit, RelayHealth, Selection};
 use outbox_testing::MemoryStore;
 
 use crate::plant::{all, dead, noted, published, relay, settle};
@@ -11,7 +11,7 @@ use crate::plant::{all, dead, noted, published, relay, settle};
 #[tokio::test(start_paused = true)]
 async fn operation_has_the_state_of_its_messages() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let ids = ["a", "b", "c"].map(|id| noted(&store, id));
     for id in ids {
         settle(&store, &leases, id, dead(true)).await;
@@ -47,7 +47,7 @@ async fn operation_has_the_state_of_its_messages() {
 #[tokio::test(start_paused = true)]
 async fn interrupted_operation_is_previewed_and_continued() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     for id in ["a", "b", "c"] {
         let id = noted(&store, id);
         settle(&store, &leases, id, published(true)).await;

@@ -1,7 +1,7 @@
 //! Previews of changes, which change nothing.
 
 use outbox_admin::{Change, PREVIEW_MAX, Preview, carry_out, preview, preview_resume};
-use outbox_core::{Events, Fitness, Intent, Selection};
+use outbox_core::{Events, Intent, RelayHealth, Selection};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
@@ -21,7 +21,7 @@ async fn applied(store: &MemoryStore, change: Change) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn preview_counts_ordered_messages_without_change() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let halting = noted(&store, "a");
     settle(&store, &leases, halting, dead(true)).await;
     let passed = noted(&store, "b");
@@ -94,7 +94,7 @@ async fn preview_reports_its_count_limit() {
 #[tokio::test(start_paused = true)]
 async fn change_matches_its_preview() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let letter = noted(&store, "a");
     settle(&store, &leases, letter, dead(true)).await;
     let other = noted(&store, "b");
@@ -111,7 +111,7 @@ async fn change_matches_its_preview() {
 #[tokio::test(start_paused = true)]
 async fn resume_reports_whether_a_back_off_exists() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "b"));
     settle(&store, &leases, first, failed()).await;
     settle(&store, &leases, second, dead(true)).await;

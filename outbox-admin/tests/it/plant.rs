@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, FetchRequest, Fitness, IntoEvents, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId,
+    Aggregate, FetchRequest, IntoEvents, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId, RelayHealth,
     Selection, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
@@ -28,10 +28,10 @@ pub(crate) fn noted(store: &MemoryStore, id: &str) -> MessageId {
     record(store, [Probe::noted(id, 1)])
 }
 
-pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
+pub(crate) async fn relay(store: &MemoryStore, health: RelayHealth) -> Vec<Lease> {
     let owner = OwnerId::fresh();
     store
-        .announce(owner, LONG, &fitness.into())
+        .announce(owner, LONG, &health.into())
         .await
         .expect("announced");
     store.acquire(owner, LONG, 64).await.expect("acquired")

@@ -2,7 +2,7 @@
 
 use outbox_admin::{Change, Holds, Next, Obstacle, Refused, causes, causes_of_aggregate, preview};
 use outbox_core::{
-    Aggregate, Fitness, Message, MessageId, OutboxStore, OwnerId, PauseRequest, Selection, Verdict,
+    Aggregate, Message, MessageId, OutboxStore, OwnerId, PauseRequest, RelayHealth, Selection, Verdict,
 };
 use outbox_testing::MemoryStore;
 use outbox_testing::Operator as _;
@@ -32,7 +32,7 @@ fn dead(error: &str) -> Verdict {
 
 async fn with_dead(ids: &[&str], error: &str) -> (MemoryStore, Vec<MessageId>) {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let mut letters = Vec::new();
     for id in ids {
         let letter = noted(&store, id);
@@ -100,10 +100,10 @@ async fn retry_preview_reports_waiting_causes() {
         (found[0].holds, found[0].obstacle)
     };
     store
-        .announce(owner, LONG, &Fitness::Ailing.into())
+        .announce(owner, LONG, &RelayHealth::Unhealthy.into())
         .await
         .expect("announced");
-    assert_eq!(ask().await, (Holds::Still, Some(Obstacle::RelayAiling)));
+    assert_eq!(ask().await, (Holds::Still, Some(Obstacle::RelayUnhealthy)));
     store.leave(owner).await.expect("left");
     assert_eq!(ask().await, (Holds::Still, Some(Obstacle::NoRelay)));
 }
@@ -116,19 +116,19 @@ async fn outage_ends_only_after_a_publish() {
         let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
         (found[0].holds, found[0].obstacle)
     };
-    assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::RelayAiling)));
+    assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::RelayUnhealthy)));
     let owner = outbox_core::OutboxStore::relays(&store).await.expect("relays")[0].owner;
     store
-        .announce(owner, LONG, &Fitness::Unproven.into())
+        .announce(owner, LONG, &RelayHealth::Unknown.into())
         .await
         .expect("announced");
-    assert_eq!(ask().await, (Holds::Unknown, Some(Obstacle::RelayAiling)));
+    assert_eq!(ask().await, (Holds::Unknown, Some(Obstacle::RelayUnhealthy)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn published_messages_list_only_current_rejections() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let message = noted(&store, "a");
     settle(&store, &leases, message, published(true)).await;
     let found = causes(&store, &[message], Ok(takes_all)).await.expect("read");
@@ -142,7 +142,7 @@ async fn published_messages_list_only_current_rejections() {
 #[tokio::test(start_paused = true)]
 async fn blocked_aggregate_is_explained_by_its_first_message() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let first = noted(&store, "a");
     noted(&store, "a");
     let failed = Verdict::Blocked {

@@ -1,7 +1,7 @@
 //! Contents of messages and relays.
 
 use outbox_admin::{RelayRow, relays, show};
-use outbox_core::{Events, Fitness, NewMessage, OutboxStore, OwnerId, SensitiveFields};
+use outbox_core::{Events, NewMessage, OutboxStore, OwnerId, RelayHealth, SensitiveFields};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 use std::time::Duration;
@@ -58,13 +58,13 @@ async fn damaged_row_is_shown_with_its_error() {
 #[tokio::test(start_paused = true)]
 async fn relay_list_has_partition_counts() {
     let store = MemoryStore::new();
-    relay(&store, Fitness::Trying).await;
+    relay(&store, RelayHealth::Recovering).await;
     let listed = relays(&store).await.expect("listed");
     let counts: Vec<_> = listed
         .iter()
-        .map(|relay| (relay.fitness, relay.partitions))
+        .map(|relay| (relay.health, relay.partitions))
         .collect();
-    assert_eq!(counts, [(Some(Fitness::Trying), 64)]);
+    assert_eq!(counts, [(Some(RelayHealth::Recovering), 64)]);
     assert!(listed[0].started_at.is_some());
 }
 
@@ -75,29 +75,29 @@ async fn dead_relay_is_listed_until_its_partitions_move() {
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
     for (owner, ttl, max) in [(died, SHORT, 3), (lives, LONG, 60)] {
         store
-            .announce(owner, ttl, &Fitness::Fit.into())
+            .announce(owner, ttl, &RelayHealth::Healthy.into())
             .await
             .expect("announced");
         store.acquire(owner, ttl, max).await.expect("acquired");
     }
     let listed = async || {
         let listed = relays(&store).await.expect("listed");
-        let row = |relay: &RelayRow| (relay.owner, relay.is_alive, relay.says(), relay.partitions);
+        let row = |relay: &RelayRow| (relay.owner, relay.is_alive, relay.health_text(), relay.partitions);
         listed.iter().map(row).collect::<Vec<_>>()
     };
-    let both = [(died, true, "fit", 3), (lives, true, "fit", 60)];
+    let both = [(died, true, "healthy", 3), (lives, true, "healthy", 60)];
     assert_eq!(listed().await, both);
     tokio::time::advance(SHORT).await;
-    let one_died = [(lives, true, "fit", 60), (died, false, "dead", 3)];
+    let one_died = [(lives, true, "healthy", 60), (died, false, "dead", 3)];
     assert_eq!(listed().await, one_died);
     // The relay was suspended and resumes, but its leases stay lost.
     store
-        .announce(died, LONG, &Fitness::Fit.into())
+        .announce(died, LONG, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
-    assert_eq!(listed().await[0], (died, true, "fit", 0));
+    assert_eq!(listed().await[0], (died, true, "healthy", 0));
     store.leave(died).await.expect("left");
-    assert_eq!(listed().await, [(lives, true, "fit", 60)]);
+    assert_eq!(listed().await, [(lives, true, "healthy", 60)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn dead_relay_disappears_after_takeover() {
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
     for (owner, ttl) in [(died, SHORT), (lives, LONG)] {
         store
-            .announce(owner, ttl, &Fitness::Fit.into())
+            .announce(owner, ttl, &RelayHealth::Healthy.into())
             .await
             .expect("announced");
     }
@@ -117,7 +117,7 @@ async fn dead_relay_disappears_after_takeover() {
     store.acquire(lives, LONG, 64).await.expect("acquired");
     // Announcements of other relays remove the expired one.
     store
-        .announce(lives, LONG, &Fitness::Fit.into())
+        .announce(lives, LONG, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
     let listed = relays(&store).await.expect("listed");

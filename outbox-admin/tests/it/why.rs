@@ -9,7 +9,7 @@ use outbox_admin::{
     State, StreamView, Timeline,
 };
 use outbox_core::{
-    Announcement, Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Registration,
+    Announcement, Events, Message, MessageId, NewMessage, OutboxStore, OwnerId, Registration, RelayHealth,
     RelayMode, Retention, Selection,
 };
 use outbox_testing::MemoryStore;
@@ -92,7 +92,7 @@ fn check(explanation: &Explanation, expected: &[(Cause, State)], text: &str) {
 #[tokio::test(start_paused = true)]
 async fn aggregate_with_deleted_rows_has_recorded_count() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     for _ in 0..2 {
         let id = noted(&store, "a");
         settle(&store, &leases, id, published(false)).await;
@@ -112,7 +112,7 @@ async fn why_of(store: &MemoryStore, kept: RowsKept) -> Explanation {
 #[tokio::test(start_paused = true)]
 async fn deleted_row_is_not_reported_as_published() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     for _ in 0..3 {
         noted(&store, "a");
     }
@@ -229,7 +229,7 @@ async fn a_timeline_names_numbers_without_rows() {
 async fn due_message_waits_for_its_relay() {
     let store = MemoryStore::new();
     let id = noted(&store, "a");
-    relay(&store, Fitness::Fit).await;
+    relay(&store, RelayHealth::Healthy).await;
     let explanation = why(&store, id).await;
     check(
         &explanation,
@@ -260,17 +260,17 @@ async fn delayed_message_blocks_its_successors() {
     let store = MemoryStore::new();
     let first = delayed(&store, &Probe::noted("a", 1));
     let second = noted(&store, "a");
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     check(
         &why(&store, first).await,
-        &[(Cause::Delayed, State::Well)],
+        &[(Cause::Delayed, State::Healthy)],
         "due in 10 min",
     );
     let other = noted(&store, "b");
     settle(&store, &leases, other, published(true)).await;
     check(
         &why(&store, first).await,
-        &[(Cause::Delayed, State::Well)],
+        &[(Cause::Delayed, State::Healthy)],
         "due in 10 min",
     );
     let explanation = why(&store, second).await;
@@ -283,7 +283,7 @@ async fn delayed_message_blocks_its_successors() {
     let alone = delayed(&store, &Probe::sampled("b", 1));
     check(
         &why(&store, alone).await,
-        &[(Cause::Delayed, State::Well)],
+        &[(Cause::Delayed, State::Healthy)],
         "due in",
     );
 }
@@ -291,7 +291,7 @@ async fn delayed_message_blocks_its_successors() {
 #[tokio::test(start_paused = true)]
 async fn failed_message_and_its_successors_wait_for_retry() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
     settle(&store, &leases, first, failed()).await;
     check(
@@ -322,7 +322,7 @@ async fn failed_message_and_its_successors_wait_for_retry() {
 #[tokio::test(start_paused = true)]
 async fn repeatable_broker_rejection_has_its_cause() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
     settle(&store, &leases, first, failed()).await;
     let refused = |obstacle| Refused {
@@ -361,7 +361,7 @@ async fn repeatable_broker_rejection_has_its_cause() {
 #[tokio::test(start_paused = true)]
 async fn waiting_message_without_relay_has_two_findings() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let id = noted(&store, "a");
     settle(&store, &leases, id, failed()).await;
     store.age_leases(LONG * 3);
@@ -375,7 +375,7 @@ async fn waiting_message_without_relay_has_two_findings() {
 #[tokio::test(start_paused = true)]
 async fn halting_dead_letter_explains_blocked_messages() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
     settle(&store, &leases, first, dead(true)).await;
     let explanation = why(&store, first).await;
@@ -428,7 +428,7 @@ async fn logged_message_is_on_stream_or_relay_is_behind() {
     let explanation = explain(&store, AT_SEVEN, MessageOrAggregate::Message(id)).await;
     check(
         &explanation,
-        &[(Cause::OnStream, State::Well)],
+        &[(Cause::OnStream, State::Healthy)],
         "stream sequence 7",
     );
 }

@@ -13,7 +13,7 @@ use crate::failure::CommandError;
 use crate::output::Format;
 
 /// Last line of every help text.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 failed, 2 wrong command line, file or environment, 3 degraded, 4 stuck, 5 nothing matched";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done or healthy, 1 failed, 2 wrong command line, file or environment, 3 degraded, 4 stuck, 5 nothing matched";
 
 /// Common arguments.
 #[derive(Debug, Clone, Args)]

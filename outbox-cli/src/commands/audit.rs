@@ -101,7 +101,7 @@ impl ListOperationsCommand {
             say("no operation matches");
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 
@@ -127,7 +127,7 @@ impl ShowOperationCommand {
         Ok(if failed_again || !detail.row.is_finished {
             Outcome::Degraded
         } else {
-            Outcome::Well
+            Outcome::Done
         })
     }
 }

@@ -117,7 +117,7 @@ impl ChangeCommand {
             return Ok(Outcome::NothingMatched);
         }
         say(PREVIEWED);
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 
     async fn apply(

@@ -86,7 +86,7 @@ impl ListConsumersCommand {
             say("the stream has no durable consumer");
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

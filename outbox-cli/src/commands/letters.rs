@@ -173,7 +173,7 @@ impl ListLettersCommand {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 
@@ -188,7 +188,7 @@ impl ShowLetterCommand {
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

@@ -53,7 +53,7 @@ impl ListCommand {
             say("no message matches");
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 
@@ -85,7 +85,7 @@ impl ShowCommand {
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

@@ -107,7 +107,7 @@ impl MigrateCommand {
                 let sql = part.sql(db.get_database_backend(), &names)?;
                 output::write(&sql)?;
             }
-            return Ok(Outcome::Well);
+            return Ok(Outcome::Done);
         }
         let missing = |rows: &[MigrationRow]| {
             let missing = rows.iter().filter(|row| row.state == MigrationState::Missing);
@@ -158,7 +158,7 @@ impl MigrateCommand {
         Ok(if is_foreign {
             Outcome::Degraded
         } else {
-            Outcome::Well
+            Outcome::Done
         })
     }
 }

@@ -126,7 +126,7 @@ impl OutboxCommand {
             Self::Consumers(command) => command.run().boxed_local().await,
             Self::Serve(command) => command.run().boxed_local().await,
             Self::Relay(command) => command.run().boxed_local().await,
-            Self::Print(command) => command.run().map(|()| Outcome::Well),
+            Self::Print(command) => command.run().map(|()| Outcome::Done),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn previewed(format: Format, plan: &Plan) -> Result<Outcome, CommandE
         return Ok(Outcome::NothingMatched);
     }
     say(PREVIEWED);
-    Ok(Outcome::Well)
+    Ok(Outcome::Done)
 }
 
 /// Result of a change.
@@ -47,7 +47,7 @@ impl Changed {
             return Ok(Outcome::NothingMatched);
         };
         say_operation(operation);
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

@@ -64,7 +64,7 @@ impl ProveCommand {
             return Ok(Outcome::NothingMatched);
         }
         Ok(match proof.verdict {
-            Verdict::Balanced => Outcome::Well,
+            Verdict::Balanced => Outcome::Done,
             Verdict::NotBalanced => Outcome::Stuck,
             Verdict::CannotTell => Outcome::Degraded,
         })

@@ -95,7 +95,7 @@ impl PurgeCommand {
         } else if did_nothing && !is_known {
             Outcome::NothingMatched
         } else {
-            Outcome::Well
+            Outcome::Done
         })
     }
 }

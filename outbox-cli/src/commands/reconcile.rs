@@ -171,7 +171,7 @@ impl Reconciliation {
             );
             return Outcome::Degraded;
         }
-        Outcome::Well
+        Outcome::Done
     }
 }
 

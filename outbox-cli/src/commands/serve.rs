@@ -120,7 +120,7 @@ impl ServeCommand {
             // An open page keeps its connection, which would delay the exit.
             () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

@@ -91,7 +91,7 @@ impl StatusCommand {
             return Err(failure);
         }
         let worst = rows.iter().map(|row| row.status.state).max();
-        Ok(worst.unwrap_or(State::Well).into())
+        Ok(worst.unwrap_or(State::Healthy).into())
     }
 }
 
@@ -188,7 +188,7 @@ impl Print for StatusRow {
             text,
             "messages    pending {}, of which deferred {}, oldest due {}, dead letters {}",
             backlog.pending_text(),
-            BacklogCounts::text(backlog.waiting),
+            BacklogCounts::text(backlog.deferred),
             oldest.unwrap_or_else(|| "-".to_owned()),
             BacklogCounts::text(backlog.dead_letters)
         );
@@ -200,12 +200,12 @@ impl Print for StatusRow {
         );
         let _ = writeln!(
             text,
-            "relays      alive {}: fit {}, unproven {}, trying {}, ailing {}; partitions owned {} of {}",
+            "relays      alive {}: healthy {}, unknown {}, recovering {}, unhealthy {}; partitions owned {} of {}",
             relays.alive,
-            relays.fit,
-            relays.unproven,
-            relays.trying,
-            relays.ailing,
+            relays.healthy,
+            relays.unknown,
+            relays.recovering,
+            relays.unhealthy,
             partitions.owned,
             partitions.all
         );
@@ -215,9 +215,9 @@ impl Print for StatusRow {
             let letters = consumers.dead_letters_open.map(|open| open.to_string());
             let _ = writeln!(
                 text,
-                "consumers   {}: well {}, paused {}, open dead letters {}",
+                "consumers   {}: healthy {}, paused {}, open dead letters {}",
                 consumers.all,
-                consumers.well,
+                consumers.healthy,
                 paused.unwrap_or_else(not_checked),
                 letters.unwrap_or_else(not_checked)
             );

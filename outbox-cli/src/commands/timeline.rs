@@ -48,7 +48,7 @@ impl TimelineCommand {
             say_next(Command::from("outbox why").arg(&self.aggregate));
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }
 

@@ -89,7 +89,7 @@ fn guide_lists_all_causes_checks_and_exit_codes() {
         assert!(COMMANDS.contains(&format!("| `{}` | ", check)), "{check:?}");
     }
     for outcome in [
-        Outcome::Well,
+        Outcome::Done,
         Outcome::Degraded,
         Outcome::Stuck,
         Outcome::NothingMatched,

@@ -398,8 +398,8 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
     }
     for command in &commands {
         let answer = ask(&place, command);
-        let is_well = matches!(answer.code, Some(0..=5)) && !answer.said.contains("panicked");
-        assert!(is_well, "seed {seed}: {command:?}: {answer:?}");
+        let is_expected = matches!(answer.code, Some(0..=5)) && !answer.said.contains("panicked");
+        assert!(is_expected, "seed {seed}: {command:?}: {answer:?}");
         assert!(
             !answer.out.contains('\u{1b}'),
             "seed {seed}: {command:?}: {answer:?}"

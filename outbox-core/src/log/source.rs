@@ -6,7 +6,7 @@
 //!
 //! The table relay:
 //!
-//! * registers both relays as one, with the worse fitness;
+//! * registers both relays as one, with the worse health;
 //! * checks the destinations of other relays;
 //! * retries, blocks, pauses and dead-letters messages;
 //! * reports the gauges of leases, pauses and backlog.
@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::store::{Fitness, RelayMode, RelayTrouble, Verdict};
+use crate::store::{RelayHealth, RelayMode, RelayTrouble, Verdict};
 
 /// State shared by both relays and all clones.
 #[derive(Debug, Clone, Default)]
@@ -35,14 +35,14 @@ pub struct SecondSource(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    announced: Mutex<Option<(Fitness, Option<RelayTrouble>)>>,
+    announced: Mutex<Option<(RelayHealth, Option<RelayTrouble>)>>,
     agreed: watch::Sender<bool>,
     interruptions: AtomicU64,
 }
 
 impl SecondSource {
-    /// Announces the fitness of the source relay; `None` if it does not read the source.
-    pub fn announce(&self, announced: Option<(Fitness, Option<RelayTrouble>)>) {
+    /// Announces the health of the source relay; `None` if it does not read the source.
+    pub fn announce(&self, announced: Option<(RelayHealth, Option<RelayTrouble>)>) {
         *self.0.announced.lock().unwrap_or_else(PoisonError::into_inner) = announced;
     }
 
@@ -59,7 +59,11 @@ impl SecondSource {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn together(&self, table: Fitness, trouble: Option<RelayTrouble>) -> (Fitness, Option<RelayTrouble>) {
+    fn together(
+        &self,
+        table: RelayHealth,
+        trouble: Option<RelayTrouble>,
+    ) -> (RelayHealth, Option<RelayTrouble>) {
         let announced = self
             .0
             .announced
@@ -68,11 +72,15 @@ impl SecondSource {
             .clone();
         let (source, of_source) = announced.unzip();
         let both = [Some(table), source];
-        let fitness = [Fitness::Ailing, Fitness::Trying, Fitness::Fit]
-            .into_iter()
-            .find(|fitness| both.contains(&Some(*fitness)))
-            .unwrap_or(Fitness::Unproven);
-        (fitness, trouble.or(of_source.flatten()))
+        let health = [
+            RelayHealth::Unhealthy,
+            RelayHealth::Recovering,
+            RelayHealth::Healthy,
+        ]
+        .into_iter()
+        .find(|health| both.contains(&Some(*health)))
+        .unwrap_or(RelayHealth::Unknown);
+        (health, trouble.or(of_source.flatten()))
     }
 }
 
@@ -98,12 +106,12 @@ impl Part {
 
     pub(crate) fn announced(
         &self,
-        fitness: Fitness,
+        health: RelayHealth,
         trouble: Option<RelayTrouble>,
-    ) -> (Fitness, Option<RelayTrouble>) {
+    ) -> (RelayHealth, Option<RelayTrouble>) {
         match self {
-            Self::Table(source) => source.together(fitness, trouble),
-            Self::Whole | Self::Source(_) => (fitness, trouble),
+            Self::Table(source) => source.together(health, trouble),
+            Self::Whole | Self::Source(_) => (health, trouble),
         }
     }
 
@@ -134,11 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_announced_fitness_is_not_better_than_either_relay() {
-        use Fitness::{Ailing, Fit, Trying, Unproven};
+    fn the_announced_health_is_not_better_than_either_relay() {
+        use RelayHealth::{Healthy, Recovering, Unhealthy, Unknown};
         let source = SecondSource::default();
         let table = Part::Table(source.clone());
-        for own in Fitness::ALL {
+        for own in RelayHealth::ALL {
             assert_eq!(
                 table.announced(own, None).0,
                 own,
@@ -146,19 +154,23 @@ mod tests {
             );
         }
         for (own, of_source, expected) in [
-            (Fit, Ailing, Ailing),
-            (Ailing, Fit, Ailing),
-            (Unproven, Ailing, Ailing),
-            (Fit, Trying, Trying),
-            (Trying, Ailing, Ailing),
-            (Unproven, Fit, Fit),
-            (Fit, Unproven, Fit),
-            (Unproven, Unproven, Unproven),
+            (Healthy, Unhealthy, Unhealthy),
+            (Unhealthy, Healthy, Unhealthy),
+            (Unknown, Unhealthy, Unhealthy),
+            (Healthy, Recovering, Recovering),
+            (Recovering, Unhealthy, Unhealthy),
+            (Unknown, Healthy, Healthy),
+            (Healthy, Unknown, Healthy),
+            (Unknown, Unknown, Unknown),
         ] {
             source.announce(Some((of_source, None)));
             assert_eq!(table.announced(own, None).0, expected, "{own:?} {of_source:?}");
         }
         source.announce(None);
-        assert_eq!(table.announced(Fit, None).0, Fit, "the source is not read");
+        assert_eq!(
+            table.announced(Healthy, None).0,
+            Healthy,
+            "the source is not read"
+        );
     }
 }

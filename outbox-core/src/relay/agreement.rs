@@ -91,13 +91,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::{Fitness, Registration};
+    use crate::store::{Registration, RelayHealth};
 
     fn relay(source: &str) -> LiveRelay {
         LiveRelay {
             owner: OwnerId::fresh(),
             name: None,
-            fitness: Fitness::Fit,
+            health: RelayHealth::Healthy,
             expires_in: Duration::from_secs(10),
             registration: registration(source),
             trouble: None,

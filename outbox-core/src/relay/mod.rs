@@ -8,9 +8,9 @@
 //! * failures of the broker pause the relay and use no attempts (`policy`).
 
 mod agreement;
+mod checkup;
 mod config;
 mod engine;
-mod fitness;
 mod in_flight;
 mod outage;
 mod ownership;

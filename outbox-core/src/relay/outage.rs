@@ -67,8 +67,8 @@ impl StoreOutage {
     pub(super) fn answered(&mut self, activity: Activity) -> Option<Duration> {
         self.failures[activity as usize] = 0;
         self.failing_since[activity as usize] = None;
-        let all_well = self.failing_since.iter().all(Option::is_none);
-        all_well.then(|| self.outage.ended()).flatten()
+        let all_healthy = self.failing_since.iter().all(Option::is_none);
+        all_healthy.then(|| self.outage.ended()).flatten()
     }
 
     pub(super) fn is_failing(&self, activity: Activity) -> bool {

@@ -13,7 +13,9 @@ use super::agreement::{Disagreement, disagreement};
 use super::config::RelayConfig;
 use super::share::{Share, share};
 use super::suspension::Clocks;
-use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
+use crate::store::{
+    Announcement, Lease, OutboxStore, OwnerId, Pause, RelayHealth, Relays, StoreError, within,
+};
 
 /// While there are other relays or foreign partitions.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
@@ -59,7 +61,7 @@ struct Moment {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     relays: Relays,
-    fitness: Fitness,
+    health: RelayHealth,
     has_agreed: bool,
 }
 
@@ -116,10 +118,10 @@ impl Ownership {
             leaving: BTreeSet::new(),
             known: Known {
                 relays: Relays {
-                    unproven: 1,
+                    unknown: 1,
                     ..Relays::default()
                 },
-                fitness: Fitness::default(),
+                health: RelayHealth::default(),
                 has_agreed: false,
             },
             renew_at: now,
@@ -223,7 +225,7 @@ impl Ownership {
     }
 
     fn share(&self) -> Share {
-        share(self.terms.shares, self.known.fitness, self.known.relays)
+        share(self.terms.shares, self.known.health, self.known.relays)
     }
 
     fn wanted(&self) -> usize {
@@ -269,7 +271,7 @@ impl Ownership {
         }
         self.known = Known {
             relays: renewal.relays,
-            fitness: renewal.announcement.fitness,
+            health: renewal.announcement.health,
             has_agreed: true,
         };
         self.search_at = renewal.asked.at + self.search_interval();
@@ -330,7 +332,7 @@ impl Ownership {
 #[cfg(test)]
 impl Ownership {
     pub(super) fn take(&mut self, partitions: impl IntoIterator<Item = u16>) -> Renewal {
-        let mut renewal = self.plan(Fitness::Fit);
+        let mut renewal = self.plan(RelayHealth::Healthy);
         let lease = |partition| Lease { partition, epoch: 1 };
         renewal.taken = partitions.into_iter().map(lease).collect();
         renewal
@@ -353,7 +355,7 @@ impl Renewal {
                 return Ok(self);
             }
         }
-        let share = share(self.terms.shares, self.announcement.fitness, self.relays);
+        let share = share(self.terms.shares, self.announcement.health, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
             // A relay without leases may have stale pauses and is about to send.
             if self.pauses.is_none() {

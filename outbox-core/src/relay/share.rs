@@ -4,7 +4,7 @@
 //! keeps, and hands over only to relays with a recent success.
 
 use crate::message::PARTITIONS;
-use crate::store::{Fitness, Relays};
+use crate::store::{RelayHealth, Relays};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
@@ -12,25 +12,25 @@ pub(super) struct Share {
     pub(super) keeps: usize,
 }
 
-/// An ailing relay hands over only to fit relays: any other may be waiting for the same broker. A
-/// relay in a trial gets its share.
-pub(super) fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
+/// An unhealthy relay hands over only to healthy relays: any other may be waiting for the same
+/// broker. A relay in a trial gets its share.
+pub(super) fn share(shares: bool, own: RelayHealth, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
-    let able = relays.alive() - relays.ailing;
-    // While no relay is fit, relays hand over only to a relay in a trial.
-    let staying = if relays.ailing > 0 && relays.trying == 0 {
+    let able = relays.alive() - relays.unhealthy;
+    // While no relay is healthy, relays hand over only to a relay in a trial.
+    let staying = if relays.unhealthy > 0 && relays.recovering == 0 {
         all
     } else {
         among(relays.alive())
     };
     let (takes, keeps) = match own {
         _ if !shares => (all, all),
-        Fitness::Ailing if relays.fit > 0 => (0, 0),
-        // Free partitions go to relays that are not ailing, if any.
-        Fitness::Ailing if able > 0 => (0, staying),
-        Fitness::Ailing => (among(relays.alive()), staying),
-        _ if relays.fit > 0 => (among(able), among(able)),
+        RelayHealth::Unhealthy if relays.healthy > 0 => (0, 0),
+        // Free partitions go to relays that are not unhealthy, if any.
+        RelayHealth::Unhealthy if able > 0 => (0, staying),
+        RelayHealth::Unhealthy => (among(relays.alive()), staying),
+        _ if relays.healthy > 0 => (among(able), among(able)),
         _ => (among(able), staying.max(among(able))),
     };
     Share { takes, keeps }
@@ -44,24 +44,25 @@ mod tests {
     fn shares_cover_all_partitions_and_prefer_fit_relays() {
         let all = usize::from(PARTITIONS);
         for code in 1..4_u32.pow(4) {
-            let [fit, unproven, trying, ailing] = [code % 4, code / 4 % 4, code / 16 % 4, code / 64];
+            let [healthy, unknown, recovering, unhealthy] =
+                [code % 4, code / 4 % 4, code / 16 % 4, code / 64];
             let relays = Relays {
-                fit,
-                unproven,
-                trying,
-                ailing,
+                healthy,
+                unknown,
+                recovering,
+                unhealthy,
                 disagreeing: 0,
             };
-            let counts = [fit, unproven, trying, ailing];
-            let shares = Fitness::ALL.map(|own| share(true, own, relays));
+            let counts = [healthy, unknown, recovering, unhealthy];
+            let shares = RelayHealth::ALL.map(|own| share(true, own, relays));
             let takes = (0..4).map(|own| shares[own].takes * counts[own] as usize);
             assert!(takes.sum::<usize>() >= all, "{relays:?}");
             for Share { takes, keeps } in shares {
                 assert!(takes <= keeps, "it would release what it acquires: {relays:?}");
             }
-            let hands_over = shares[Fitness::Ailing as usize].keeps == 0;
-            assert_eq!(hands_over, fit > 0, "{relays:?}");
-            if fit == 0 && trying == 0 && ailing > 0 {
+            let hands_over = shares[RelayHealth::Unhealthy as usize].keeps == 0;
+            assert_eq!(hands_over, healthy > 0, "{relays:?}");
+            if healthy == 0 && recovering == 0 && unhealthy > 0 {
                 assert!(shares.iter().all(|share| share.keeps == all), "{relays:?}");
             }
         }

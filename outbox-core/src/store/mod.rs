@@ -56,8 +56,8 @@ pub use reader::{
     PublishedSearch,
 };
 pub use relay::{
-    Announcement, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode, RelayTrouble, Relays,
-    TroubleClass,
+    Announcement, ExpiredRelay, LiveRelay, OwnerId, Registration, RelayHealth, RelayMode, RelayTrouble,
+    Relays, TroubleClass,
 };
 pub use setup::{SetupKind, SetupProblem};
 
@@ -94,7 +94,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// temporarily read-only as during a failover.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Announces this relay for `ttl`. Counts live relays by fitness, including this relay, and
+    /// Announces this relay for `ttl`. Counts live relays by health, including this relay, and
     /// relays with another destination. A registration without a destination agrees with all. An
     /// announcement that ends more than [`LEASE_TTL_MAX`] from now counts as expired.
     fn announce(

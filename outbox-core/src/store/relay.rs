@@ -44,30 +44,30 @@ impl fmt::Display for OwnerId {
 
 /// Health by a relay's own announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Fitness {
+pub enum RelayHealth {
     /// Published successfully within half a lease duration.
-    Fit,
+    Healthy,
     /// Nothing to publish, so no proof.
     #[default]
-    Unproven,
-    /// Was ailing and is retrying.
-    Trying,
+    Unknown,
+    /// Was unhealthy and is retrying.
+    Recovering,
     /// For a full lease duration, it could not reach the broker, fetch or settle.
-    Ailing,
+    Unhealthy,
 }
 
-impl Fitness {
+impl RelayHealth {
     /// By number.
-    pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
+    pub const ALL: [Self; 4] = [Self::Healthy, Self::Unknown, Self::Recovering, Self::Unhealthy];
 
     /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Fit => "fit",
-            Self::Unproven => "unproven",
-            Self::Trying => "trying",
-            Self::Ailing => "ailing",
+            Self::Healthy => "healthy",
+            Self::Unknown => "unknown",
+            Self::Recovering => "recovering",
+            Self::Unhealthy => "unhealthy",
         }
     }
 
@@ -78,37 +78,37 @@ impl Fitness {
     }
 }
 
-/// Live relays by fitness.
+/// Live relays by health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Relays {
-    /// Announced [`Fitness::Fit`].
-    pub fit: u32,
-    /// Announced [`Fitness::Unproven`].
-    pub unproven: u32,
-    /// Announced [`Fitness::Trying`].
-    pub trying: u32,
-    /// Announced [`Fitness::Ailing`].
-    pub ailing: u32,
+    /// Announced [`RelayHealth::Healthy`].
+    pub healthy: u32,
+    /// Announced [`RelayHealth::Unknown`].
+    pub unknown: u32,
+    /// Announced [`RelayHealth::Recovering`].
+    pub recovering: u32,
+    /// Announced [`RelayHealth::Unhealthy`].
+    pub unhealthy: u32,
     /// With another [`Destination`] than the caller.
     pub disagreeing: u32,
 }
 
 impl Relays {
     /// Adds relays.
-    pub fn count(&mut self, fitness: Fitness, relays: u32) {
-        let counted = match fitness {
-            Fitness::Fit => &mut self.fit,
-            Fitness::Unproven => &mut self.unproven,
-            Fitness::Trying => &mut self.trying,
-            Fitness::Ailing => &mut self.ailing,
+    pub fn count(&mut self, health: RelayHealth, relays: u32) {
+        let counted = match health {
+            RelayHealth::Healthy => &mut self.healthy,
+            RelayHealth::Unknown => &mut self.unknown,
+            RelayHealth::Recovering => &mut self.recovering,
+            RelayHealth::Unhealthy => &mut self.unhealthy,
         };
         *counted = counted.saturating_add(relays);
     }
 
-    /// Of any fitness.
+    /// Of any health.
     #[must_use]
     pub fn alive(&self) -> u32 {
-        let all = [self.fit, self.unproven, self.trying, self.ailing];
+        let all = [self.healthy, self.unknown, self.recovering, self.unhealthy];
         all.into_iter().fold(0, u32::saturating_add)
     }
 }
@@ -213,7 +213,7 @@ pub struct RelayTrouble {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// Current health.
-    pub fitness: Fitness,
+    pub health: RelayHealth,
     /// The relay's settings.
     pub registration: Arc<Registration>,
     /// Current failure.
@@ -221,10 +221,10 @@ pub struct Announcement {
 }
 
 /// Without a registration.
-impl From<Fitness> for Announcement {
-    fn from(fitness: Fitness) -> Self {
+impl From<RelayHealth> for Announcement {
+    fn from(health: RelayHealth) -> Self {
         Self {
-            fitness,
+            health,
             ..Self::default()
         }
     }
@@ -237,8 +237,8 @@ pub struct LiveRelay {
     pub owner: OwnerId,
     /// Configured name, default host and process id; not unique. `None` if not stored.
     pub name: Option<String>,
-    /// Announced fitness.
-    pub fitness: Fitness,
+    /// Announced health.
+    pub health: RelayHealth,
     /// Time until it counts as dead.
     pub expires_in: Duration,
     /// The relay's settings.

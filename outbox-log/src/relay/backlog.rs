@@ -19,8 +19,8 @@ use outbox_core::log::{Logged, Look, LookRequest, MessageLog};
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::{RowKey, WaitingRequest};
 use outbox_core::{
-    Aggregate, Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, LiveRelay,
-    MessageId, OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, SetupProblem,
+    Aggregate, Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Lease, LiveRelay, MessageId,
+    OutboxStore, OwnerId, Pause, PurgeRequest, Purged, RelayHealth, Relays, Settlement, SetupProblem,
     StoreError, Verdict,
 };
 use time::OffsetDateTime;
@@ -249,21 +249,22 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         ttl: Duration,
         announcement: &Announcement,
     ) -> Result<Relays, StoreError> {
-        let fitness = announcement.fitness;
+        let health = announcement.health;
         let reads = self.readings.current().is_some();
         if self.follows {
-            // While another relay reads the log, the fitness of this relay's last reading is
-            // outdated: two relays that both announce `ailing` keep their leases.
+            // While another relay reads the log, the health of this relay's last reading is
+            // outdated: two relays that both announce `unhealthy` keep their leases.
             let stands_by = !reads && self.shared.status().stands_by;
-            // Without the log this relay cannot try, and no peer would hand over to a trying relay.
-            let tries_nothing = !reads && fitness == Fitness::Trying;
-            let told = (!stands_by && !tries_nothing).then(|| (fitness, announcement.trouble.clone()));
+            // Without the log this relay cannot try, and no peer would hand over to a recovering
+            // relay.
+            let tries_nothing = !reads && health == RelayHealth::Recovering;
+            let told = (!stands_by && !tries_nothing).then(|| (health, announcement.trouble.clone()));
             self.source.announce(told);
         }
         let mut relays = Relays::default();
-        relays.count(fitness, 1);
-        if self.follows && lock(&self.offer).announced(fitness, reads, ttl) {
-            relays.count(Fitness::Fit, 1);
+        relays.count(health, 1);
+        if self.follows && lock(&self.offer).announced(health, reads, ttl) {
+            relays.count(RelayHealth::Healthy, 1);
         }
         Ok(relays)
     }

@@ -4,12 +4,12 @@
 //! reading and stays away long enough for standby relays to detect it. If no relay takes the log,
 //! the reader resumes, and the next offer comes later. No I/O.
 //!
-//! Invariants: only a relay that was ailing, and has not published since, stays away, at most for
-//! [`AWAY`] or a lease. It resumes only after [`AWAY`], even to try publishing.
+//! Invariants: only a relay that was unhealthy, and has not published since, stays away, at most
+//! for [`AWAY`] or a lease. It resumes only after [`AWAY`], even to try publishing.
 
 use std::time::Duration;
 
-use outbox_core::Fitness;
+use outbox_core::RelayHealth;
 use tokio::time::Instant;
 
 /// Standby relays check each second.
@@ -18,7 +18,7 @@ const OFFER_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    is_ailing: bool,
+    is_unhealthy: bool,
     begins: bool,
     away_until: Option<Instant>,
     looks_at: Option<Instant>,
@@ -30,10 +30,10 @@ pub(super) struct Offer {
 impl Offer {
     /// Returns true if the log is now for other relays. `patience`: how long other relays wait for
     /// a dead relay.
-    pub(super) fn announced(&mut self, fitness: Fitness, reads: bool, patience: Duration) -> bool {
-        if fitness != Fitness::Ailing {
-            let offers = match fitness {
-                Fitness::Fit => 0,
+    pub(super) fn announced(&mut self, health: RelayHealth, reads: bool, patience: Duration) -> bool {
+        if health != RelayHealth::Unhealthy {
+            let offers = match health {
+                RelayHealth::Healthy => 0,
                 _ => self.offers,
             };
             let offered = offers > 0;
@@ -46,7 +46,7 @@ impl Offer {
             };
             return false;
         }
-        (self.is_ailing, self.patience) = (true, patience);
+        (self.is_unhealthy, self.patience) = (true, patience);
         if self.begins && !reads {
             self.closed();
         }
@@ -68,10 +68,10 @@ impl Offer {
         self.offers = self.offers.saturating_add(1);
     }
 
-    /// While this relay is ailing, it checks again only after a while, so that healthy relays take
-    /// the log first.
+    /// While this relay is unhealthy, it checks again only after a while, so that healthy relays
+    /// take the log first.
     pub(super) fn taken(&mut self) {
-        if self.is_ailing {
+        if self.is_unhealthy {
             self.looks_at = Some(Instant::now() + self.patience);
         }
     }
@@ -98,7 +98,7 @@ mod tests {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(2 * 3600) {
             let reads = !offer.is_away();
-            if offer.announced(Fitness::Ailing, reads, PATIENCE) && reads {
+            if offer.announced(RelayHealth::Unhealthy, reads, PATIENCE) && reads {
                 offer.closed();
                 offered_at.push(begun.elapsed().as_secs());
                 assert!(offer.is_away());
@@ -107,9 +107,9 @@ mod tests {
         }
         assert_eq!(offered_at[..5], [0, 20, 55, 120, 245]);
         assert!(offered_at.len() < 20, "{offered_at:?}");
-        assert!(!offer.announced(Fitness::Fit, true, PATIENCE));
+        assert!(!offer.announced(RelayHealth::Healthy, true, PATIENCE));
         assert!(
-            offer.announced(Fitness::Ailing, true, PATIENCE),
+            offer.announced(RelayHealth::Unhealthy, true, PATIENCE),
             "a success resets the pauses"
         );
     }
@@ -117,46 +117,43 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn trial_waits_for_the_offer_and_keeps_the_pauses() {
         let mut offer = Offer::default();
-        assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
+        assert!(offer.announced(RelayHealth::Unhealthy, true, PATIENCE));
         offer.closed();
-        for fitness in [Fitness::Trying, Fitness::Unproven] {
-            assert!(!offer.announced(fitness, false, PATIENCE));
-            assert!(
-                offer.is_away(),
-                "standby relays have not checked yet: {fitness:?}"
-            );
+        for health in [RelayHealth::Recovering, RelayHealth::Unknown] {
+            assert!(!offer.announced(health, false, PATIENCE));
+            assert!(offer.is_away(), "standby relays have not checked yet: {health:?}");
         }
         tokio::time::advance(AWAY).await;
         assert!(!offer.is_away());
-        assert!(!offer.announced(Fitness::Ailing, true, PATIENCE));
+        assert!(!offer.announced(RelayHealth::Unhealthy, true, PATIENCE));
         tokio::time::advance(PATIENCE).await;
-        assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
+        assert!(offer.announced(RelayHealth::Unhealthy, true, PATIENCE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_success_ends_the_offer() {
         let mut offer = Offer::default();
-        assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
+        assert!(offer.announced(RelayHealth::Unhealthy, true, PATIENCE));
         offer.closed();
-        assert!(!offer.announced(Fitness::Fit, false, PATIENCE) && !offer.is_away());
+        assert!(!offer.announced(RelayHealth::Healthy, false, PATIENCE) && !offer.is_away());
     }
 
     #[tokio::test(start_paused = true)]
     async fn trial_checks_that_the_log_is_free() {
         let mut offer = Offer::default();
-        offer.announced(Fitness::Ailing, false, PATIENCE);
+        offer.announced(RelayHealth::Unhealthy, false, PATIENCE);
         offer.taken();
         assert!(offer.is_away());
-        assert!(!offer.announced(Fitness::Trying, false, PATIENCE) && !offer.is_away());
+        assert!(!offer.announced(RelayHealth::Recovering, false, PATIENCE) && !offer.is_away());
     }
 
     /// The engine has lost its leases, and releases nothing.
     #[tokio::test(start_paused = true)]
     async fn reading_that_ends_during_an_offer_counts_as_left() {
         let mut offer = Offer::default();
-        assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
-        assert!(offer.announced(Fitness::Ailing, false, PATIENCE));
+        assert!(offer.announced(RelayHealth::Unhealthy, true, PATIENCE));
+        assert!(offer.announced(RelayHealth::Unhealthy, false, PATIENCE));
         tokio::time::advance(AWAY).await;
-        assert!(!offer.announced(Fitness::Ailing, false, PATIENCE));
+        assert!(!offer.announced(RelayHealth::Unhealthy, false, PATIENCE));
     }
 }

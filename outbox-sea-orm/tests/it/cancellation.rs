@@ -1,7 +1,7 @@
 //! Writes after a cancelled `begin()`, for which sqlx 0.9.0 returns a connection with an open
 //! transaction to the pool (transact-rs/sqlx#4393).
 
-use outbox_core::{Aggregate, Fitness, OutboxStore, OwnerId, Verdict};
+use outbox_core::{Aggregate, OutboxStore, OwnerId, RelayHealth, Verdict};
 use outbox_sea_orm::SqlStore;
 use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
@@ -30,7 +30,10 @@ async fn cancelled_begin_of_a_service_hides_no_write(test: TestDb) {
         let run = async || match call {
             0 => store.renew(owner, &leases, TTL).await.map(drop),
             1 => store.acquire(OwnerId::fresh(), TTL, 1).await.map(drop),
-            2 => store.announce(owner, TTL, &Fitness::Fit.into()).await.map(drop),
+            2 => store
+                .announce(owner, TTL, &RelayHealth::Healthy.into())
+                .await
+                .map(drop),
             3 => store.settle(&leases, &settlements).await.map(drop),
             _ => store.resume(&Aggregate::new("probe", "a")).await.map(drop),
         };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outbox_core::{
-    Fitness, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest, Selection, SetupKind,
-    StoreError, Verdict,
+    NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest, RelayHealth, Selection,
+    SetupKind, StoreError, Verdict,
 };
 use outbox_sea_orm::SqlStore;
 use outbox_testing::Operator as _;
@@ -136,7 +136,10 @@ async fn relay_with_its_rights(deletes: bool) {
             .await
             .unwrap();
         let owner = OwnerId::fresh();
-        store.announce(owner, TTL, &Fitness::Fit.into()).await.unwrap();
+        store
+            .announce(owner, TTL, &RelayHealth::Healthy.into())
+            .await
+            .unwrap();
         let leases = store.acquire(owner, TTL, 64).await.unwrap();
         assert_eq!(store.renew(owner, &leases, TTL).await.unwrap().len(), 64);
         let rows = role.test.scan(&leases, 10).await.due;

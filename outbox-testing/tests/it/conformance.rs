@@ -132,7 +132,7 @@ mod wrong_stores {
     noticed!(store, StoreMistake, MemoryStoreFixture::new(), wrong, [
         always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
         announces_for_ever: AnnouncesForEver => relays_are_counted_until_their_announcement_expires,
-        keeps_the_first_fitness: KeepsTheFirstFitness => relays_are_counted_by_their_last_announcement,
+        keeps_the_first_health: KeepsTheFirstHealth => relays_are_counted_by_their_last_announcement,
         forgets_destinations: ForgetsDestinations => relays_of_another_destination_are_counted,
         forgets_troubles: ForgetsTroubles => registrations_are_listed,
         lists_no_expired_relays: ListsNoExpiredRelays => expired_relays_are_listed,
@@ -238,7 +238,7 @@ mod wrong_stores {
         finds_no_delay: FindsNoDelay => a_delayed_message_keeps_its_time_after_a_pause,
         counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
         finds_other_blocks: FindsOtherBlocks => blocked_aggregates_are_listed_halted_first,
-        lists_no_ailing_relays: ListsNoAilingRelays => registrations_are_listed,
+        lists_no_unhealthy_relays: ListsNoUnhealthyRelays => registrations_are_listed,
         lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
         forgets_former_owners: ForgetsFormerOwners => partitions_are_listed_with_their_owners,
         holds_for_ever: HoldsForEver => paused_messages_wait_until_the_pause_is_finished,

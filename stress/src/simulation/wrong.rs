@@ -12,8 +12,8 @@ use futures_util::FutureExt as _;
 use outbox_core::message::PARTITIONS;
 use outbox_core::publisher::FailureClass;
 use outbox_core::store::{
-    Announcement, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
-    Purged, Relays, RowKey, Settlement, SetupKind, StoreError, Verdict, WaitingRequest,
+    Announcement, FetchRequest, Fetched, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged,
+    RelayHealth, Relays, RowKey, Settlement, SetupKind, StoreError, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
 use outbox_testing::wrong::LogMistake;
@@ -49,7 +49,7 @@ pub enum Wrong {
     /// Purges include dead letters.
     PurgesDeadLetters,
     /// Relays do not report that they are unhealthy.
-    HidesAilments,
+    HidesPoorHealth,
     /// The relay does not detect a suspension of its machine.
     SleepsUnnoticed,
     /// The store swaps the contents of two messages.
@@ -146,12 +146,12 @@ impl Backend {
         ttl: Duration,
         mut announcement: Announcement,
     ) -> Result<Relays, StoreError> {
-        if self.wrong == Wrong::HidesAilments {
-            announcement.fitness = Fitness::Unproven;
+        if self.wrong == Wrong::HidesPoorHealth {
+            announcement.health = RelayHealth::Unknown;
         }
         let relays = now(self.store.announce(owner, ttl, &announcement))?;
         let alone = Relays {
-            fit: 1,
+            healthy: 1,
             ..Relays::default()
         };
         Ok(if self.wrong.keeps_leases() { relays } else { alone })

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::FetchRequest;
-use outbox_core::{Fitness, OutboxStore as _, OwnerId};
+use outbox_core::{OutboxStore as _, OwnerId, RelayHealth};
 use outbox_sea_orm::SqlStore;
 use outbox_test_servers::{SOON, Server};
 use outbox_testing::backend_url;
@@ -88,7 +88,7 @@ async fn commit_lost_by_mariadb_is_not_published() {
     let store = SqlStore::new(server.connect(3).await.unwrap());
     let owner = OwnerId::fresh();
     store
-        .announce(owner, SOON, &Fitness::Unproven.into())
+        .announce(owner, SOON, &RelayHealth::Unknown.into())
         .await
         .unwrap();
     let leases = store.acquire(owner, SOON, PARTITIONS).await.unwrap();

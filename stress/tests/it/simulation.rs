@@ -171,8 +171,8 @@ fn purging_dead_letters_is_found() {
 }
 
 #[test]
-fn relay_hiding_its_ailment_is_found() {
-    is_found(Wrong::HidesAilments, &[Invariant::Progress]);
+fn relay_hiding_its_poor_health_is_found() {
+    is_found(Wrong::HidesPoorHealth, &[Invariant::Progress]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn present(visit: &Visit, sample: &Sample) -> Markup {
     let partitions = format!("{} of {}", status.partitions.owned, status.partitions.all);
     let counts = [
         ("Pending", backlog.pending_text()),
-        ("Deferred", count(backlog.waiting)),
+        ("Deferred", count(backlog.deferred)),
         (
             "Oldest due",
             backlog
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn style_sheet_has_every_state() {
         let style = include_str!("../assets/style.css");
-        for state in [State::Well, State::Degraded, State::Stuck] {
+        for state in [State::Healthy, State::Degraded, State::Stuck] {
             assert!(style.contains(&format!(".{} {{ color:", state)), "{state:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Contents of pages.
 
 use axum::Router;
-use outbox_core::{Fitness, OutboxStore as _, OwnerId};
+use outbox_core::{OutboxStore as _, OwnerId, RelayHealth};
 use outbox_testing::MemoryStore;
 
 use super::{Answer, get, pages};
@@ -20,7 +20,7 @@ async fn overview_starts_with_the_worst_reason() {
 #[tokio::test(start_paused = true)]
 async fn overview_links_to_the_stuck_aggregate() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let (id, behind) = (noted(&store, "a/1 &"), noted(&store, "a/1 &"));
     settle(&store, &leases, id, dead(true)).await;
     let viewers = pages(&store);
@@ -88,7 +88,7 @@ async fn foreign_text_never_runs_as_script() {
 #[tokio::test(start_paused = true)]
 async fn each_page_has_a_title_and_landmarks() {
     let store = MemoryStore::new();
-    relay(&store, Fitness::Fit).await;
+    relay(&store, RelayHealth::Healthy).await;
     let id = noted(&store, "a");
     let viewers = pages(&store);
     for path in [
@@ -118,7 +118,7 @@ async fn dead_relay_is_shown_with_its_partitions() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, LONG, &Fitness::Fit.into())
+        .announce(owner, LONG, &RelayHealth::Healthy.into())
         .await
         .expect("announced");
     store.acquire(owner, LONG, 3).await.expect("acquired");

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use axum::Extension;
 use outbox_admin::web::{Access, Dashboard, StreamView};
 use outbox_admin::{Next, Reason, State};
-use outbox_core::{Fitness, PauseRequest};
+use outbox_core::{PauseRequest, RelayHealth};
 use outbox_testing::MemoryStore;
 use outbox_testing::Operator as _;
 
@@ -25,7 +25,7 @@ fn request(aggregate_type: Option<&str>, lasts: Option<Duration>) -> PauseReques
 #[tokio::test(start_paused = true)]
 async fn overview_starts_with_the_publishing_pause() {
     let store = MemoryStore::new();
-    relay(&store, Fitness::Fit).await;
+    relay(&store, RelayHealth::Healthy).await;
     let two_hours = Duration::from_secs(7_200);
     store
         .pause(&request(Some("probe"), Some(two_hours)))
@@ -66,7 +66,7 @@ impl StreamView for Behind {
 #[tokio::test(start_paused = true)]
 async fn overview_shows_log_problems() {
     let store = MemoryStore::new();
-    relay(&store, Fitness::Fit).await;
+    relay(&store, RelayHealth::Healthy).await;
     let viewers = Dashboard::new("orders", store).with_stream(Behind).router();
     let viewers = viewers.layer(Extension(Access::new("ada")));
     let page = get(&viewers, "/").await.expect(200).body;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::doctor::StreamFacts;
 use outbox_admin::web::{Access, Dashboard, InboxView, StreamView};
-use outbox_core::{EventId, Fitness, Message};
+use outbox_core::{EventId, Message, RelayHealth};
 use outbox_testing::MemoryStore;
 
 use super::{Answer, get};
@@ -48,7 +48,7 @@ fn described(store: &MemoryStore, stream: &Described) -> Router {
 #[tokio::test(start_paused = true)]
 async fn timeline_has_recording_stream_and_consumers() {
     let store = MemoryStore::new();
-    let leases = relay(&store, Fitness::Fit).await;
+    let leases = relay(&store, RelayHealth::Healthy).await;
     let id = noted(&store, "a");
     settle(&store, &leases, id, published(true)).await;
     let pages = described(&store, &Described::default());
@@ -70,7 +70,7 @@ async fn timeline_has_recording_stream_and_consumers() {
 #[tokio::test(start_paused = true)]
 async fn overview_reports_a_full_stream_first() {
     let store = MemoryStore::new();
-    relay(&store, Fitness::Fit).await;
+    relay(&store, RelayHealth::Healthy).await;
     noted(&store, "a");
     let stream = Described { messages: 10_000 };
     let page = get(&described(&store, &stream), "/").await.expect(200).body;

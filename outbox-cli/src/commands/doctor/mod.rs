@@ -65,7 +65,7 @@ impl DoctorCommand {
                 state: found
                     .findings
                     .first()
-                    .map_or(State::Well, |finding| finding.state),
+                    .map_or(State::Healthy, |finding| finding.state),
                 tally: found.tally(),
                 not_checked: found.not_checked(),
                 findings: found.findings,
@@ -81,7 +81,7 @@ impl DoctorCommand {
         }
         output::many(self.place.output, &rows)?;
         let worst = rows.iter().map(|row| row.state).max();
-        Ok(worst.unwrap_or(State::Well).into())
+        Ok(worst.unwrap_or(State::Healthy).into())
     }
 }
 

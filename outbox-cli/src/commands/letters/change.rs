@@ -37,7 +37,7 @@ impl ChangeLettersCommand {
             return Ok(Outcome::NothingMatched);
         }
         say(PREVIEWED);
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 
     async fn taken(

@@ -45,6 +45,6 @@ impl GroupLettersCommand {
                 .option("--consumer", &first.consumer)
                 .option("--group", first.fingerprint),
         );
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }

@@ -21,7 +21,7 @@ impl ListRelaysCommand {
         let rows = place.ask(outbox_admin::relays(&place.store)).await?;
         output::list(self.place.output, &rows)?;
         if rows.iter().any(|row| row.is_alive) {
-            return Ok(Outcome::Well);
+            return Ok(Outcome::Done);
         }
         say("no relay is alive: start the service that runs it, or `outbox relay run` with a relay's login");
         say_next("outbox doctor");

@@ -77,7 +77,7 @@ impl LogChangeCommand {
                 .await?;
             // A missing log relay is the next step, not a failure of `init`.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
-            return Ok(Outcome::Well);
+            return Ok(Outcome::Done);
         }
         let status = asked(&place).await?;
         if status.is_on && status.takes_new {
@@ -105,7 +105,7 @@ impl LogChangeCommand {
         self.recorded(&place, OperationKind::DropLog, 1, log.drop())
             .await?;
         output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 
     async fn recorded<T, E: std::error::Error + 'static>(
@@ -151,13 +151,13 @@ fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Ou
     row.would = Some(would);
     output::one(format, &row)?;
     say(PREVIEWED);
-    Ok(Outcome::Well)
+    Ok(Outcome::Done)
 }
 
 fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
     let row = LogRow::of(status);
     output::one(format, &row)?;
-    Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
+    Ok(row.next.map_or(Outcome::Done, |next| next.state.into()))
 }
 
 /// Findings for `outbox doctor`; none without a log, unless the file requires one. `as_relay`:

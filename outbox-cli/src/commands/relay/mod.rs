@@ -70,6 +70,6 @@ impl RelayCommand {
         }
         logging::start(&config.log, filter);
         run::run(config, &environment).await?;
-        Ok(Outcome::Well)
+        Ok(Outcome::Done)
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 
-use outbox::core::{Fitness, OperationFilter, OutboxAudit as _};
+use outbox::core::{OperationFilter, OutboxAudit as _, RelayHealth};
 use outbox::testing::eventually;
 use sea_orm::ConnectionTrait as _;
 
@@ -19,7 +19,7 @@ async fn operation_has_actor_reason_and_results(kind: Kind) {
     };
     let place = &planted.place;
     let (one, two) = (planted.placed("1").await, planted.placed("2").await);
-    let relay = planted.relay(Fitness::Fit).await;
+    let relay = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&relay.1, one, dead(true)).await;
     planted.settle(&relay.1, two, dead(true)).await;
     ask(place, "audit").expect(5);

@@ -1,6 +1,6 @@
 //! Causes in previews: produced on real servers, then fixed.
 
-use outbox::core::{Fitness, MessageId, Verdict};
+use outbox::core::{MessageId, RelayHealth, Verdict};
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
 use outbox::prelude::*;
@@ -75,7 +75,7 @@ async fn retry_preview_checks_the_cause() {
     let large = refused(&planted, "1", "a".repeat(5_000)).await;
     let shown = ask(place, &format!("show {large} -o json")).expect(0).json();
     assert_eq!(shown["status"], "dead", "{shown}");
-    planted.relay(Fitness::Fit).await;
+    planted.relay(RelayHealth::Healthy).await;
     expect(&retry(place), &[("still", "too-large", 1)]);
     let said = ask(place, "retry --all").expect(0).out;
     assert!(
@@ -119,7 +119,7 @@ async fn unprovable_state_is_unknown() {
     let place = &planted.place;
     stream(place, |_| {}).await;
     let (odd, damaged) = (planted.placed("1").await, planted.placed("2").await);
-    let relay = planted.relay(Fitness::Fit).await;
+    let relay = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&relay.1, odd, dead("the moon was full")).await;
     planted.settle(&relay.1, damaged, dead("unreadable")).await;
     planted.corrupt("2").await;
@@ -140,10 +140,10 @@ async fn unprovable_state_is_unknown() {
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
     expect(&ask(place, &one).expect(0), &[("still", "paused", 1)]);
     ask(place, "resume --aggregate-type order --yes").expect(0);
-    outbox::core::OutboxStore::announce(&planted.store, relay.0, LONG, &Fitness::Ailing.into())
+    outbox::core::OutboxStore::announce(&planted.store, relay.0, LONG, &RelayHealth::Unhealthy.into())
         .await
         .unwrap();
-    expect(&ask(place, &one).expect(0), &[("still", "relay-ailing", 1)]);
+    expect(&ask(place, &one).expect(0), &[("still", "relay-unhealthy", 1)]);
     outbox::core::OutboxStore::leave(&planted.store, relay.0)
         .await
         .unwrap();
@@ -161,7 +161,7 @@ async fn resume_and_replay_preview_persistent_causes() {
     planted.placed("1").await;
     planted.publish_as_it_is().await;
     let waits = planted.placed("2").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     let full = Verdict::Blocked {
         delay: LONG,
         error: Some("backpressure: stream `S` is full or throttles, message 1 waits".to_owned()),

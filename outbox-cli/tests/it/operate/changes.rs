@@ -1,6 +1,6 @@
 //! `outbox retry`, `replay` and `resume` on real servers: nothing changes without `--yes`.
 
-use outbox::core::{Fitness, MessageId};
+use outbox::core::{MessageId, RelayHealth};
 
 use super::answer::ask;
 use super::plant::{Planted, dead, failed};
@@ -20,7 +20,7 @@ async fn changes_need_yes(kind: Kind) {
     };
     let place = &planted.place;
     let (id, behind) = (planted.placed("1").await, planted.placed("1").await);
-    let relay = planted.relay(Fitness::Fit).await;
+    let relay = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&relay.1, id, dead(true)).await;
     let name = id.to_string();
     for words in ["retry --skip", "retry", "replay"] {
@@ -78,7 +78,7 @@ async fn preview_reports_the_effect_on_order() {
         return;
     };
     let (halting, passed) = (planted.placed("1").await, planted.placed("2").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, halting, dead(true)).await;
     planted.settle(&leases, passed, dead(false)).await;
     let answer = ask(&planted.place, "retry --type order.placed").expect(0);
@@ -101,7 +101,7 @@ async fn resume_ends_a_back_off_and_no_halt(kind: Kind) {
     };
     let place = &planted.place;
     let (one, two) = (planted.placed("1").await, planted.placed("2").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, one, failed()).await;
     planted.settle(&leases, two, dead(true)).await;
     let preview = ask(place, "resume order/1").expect(0);

@@ -1,6 +1,6 @@
 //! `outbox purge` on real servers.
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 
 use super::answer::ask;
 use super::plant::{Planted, dead};
@@ -16,7 +16,7 @@ async fn purge_deletes_published_aggregates_only(kind: Kind) {
     planted.publish().await;
     planted.handle().await;
     let halting = planted.placed("2").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, halting, dead(true)).await;
     ask(place, "purge order/3").expect(5);
 

@@ -210,7 +210,7 @@ async fn consumer_is_listed_paused_and_resumed(kind: Kind) {
     assert_eq!(lag(place)["paused"], "the bank is away");
     let status = ask(place, "status -o json").json();
     assert_eq!(status[0]["consumers"]["all"], 1, "{status}");
-    assert_eq!(status[0]["consumers"]["well"], 0, "{status}");
+    assert_eq!(status[0]["consumers"]["healthy"], 0, "{status}");
     let reasons = status[0]["reasons"].to_string();
     assert!(reasons.contains("consumer billing: it is paused"), "{status}");
     let preview = ask(place, "consumers resume billing").expect(0);

@@ -1,6 +1,6 @@
 //! `outbox status`, `list`, `show` and `relay list` on real servers.
 
-use outbox::core::{Fitness, MessageId};
+use outbox::core::{MessageId, RelayHealth};
 
 use super::answer::{Answer, ask, at, run};
 use super::plant::{Planted, dead};
@@ -21,8 +21,8 @@ async fn status_exit_code_matches_the_state(kind: Kind) {
     assert_eq!(answer.json()[0]["reasons"][0]["what"], "no relay is alive");
     let id = planted.placed("1").await;
     assert_eq!(state(&ask(place, "status -o json").expect(4)), "stuck");
-    let (_, leases) = planted.relay(Fitness::Fit).await;
-    assert_eq!(state(&ask(place, "status -o json").expect(0)), "well");
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
+    assert_eq!(state(&ask(place, "status -o json").expect(0)), "healthy");
     let away = at(place, "nats://127.0.0.1:1", "status").expect(3);
     assert!(away.out.contains("cannot reach nats from this host"), "{away:?}");
     planted.settle(&leases, id, dead(true)).await;
@@ -138,12 +138,12 @@ async fn relays_are_listed_and_none_is_5() {
     let place = &planted.place;
     let answer = ask(place, "relay list --timeout=9s").expect(5);
     assert!(answer.said.contains("no relay is alive"), "{answer:?}");
-    let (owner, _) = planted.relay(Fitness::Unproven).await;
+    let (owner, _) = planted.relay(RelayHealth::Unknown).await;
     let relays = ask(place, "relay list -o json").expect(0).json();
     assert_eq!(relays[0]["owner"], owner.to_string());
     assert_eq!(
-        (&relays[0]["fitness"], &relays[0]["partitions"]),
-        (&"unproven".into(), &64.into())
+        (&relays[0]["health"], &relays[0]["partitions"]),
+        (&"unknown".into(), &64.into())
     );
     planted.close().await;
 }

@@ -1,6 +1,6 @@
 //! `outbox pause` and `outbox resume` with a running relay.
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 
 use super::answer::ask;
 use super::plant::Planted;
@@ -12,7 +12,7 @@ async fn pause_is_previewed_started_reported_and_ended(kind: Kind) {
     };
     let place = &planted.place;
     let id = planted.placed("1").await.to_string();
-    planted.relay(Fitness::Fit).await;
+    planted.relay(RelayHealth::Healthy).await;
     ask(place, "resume").expect(5);
 
     let pause = [

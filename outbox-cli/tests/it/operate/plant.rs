@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox::core::{
-    Events, FetchRequest, FetchedRow, Fitness, IntoEvents, Lease, MessageId, NewMessage, OutboxStore as _,
-    OwnerId, Relay, Verdict, WaitingRequest,
+    Events, FetchRequest, FetchedRow, IntoEvents, Lease, MessageId, NewMessage, OutboxStore as _, OwnerId,
+    Relay, RelayHealth, Verdict, WaitingRequest,
 };
 use outbox::prelude::*;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
@@ -83,14 +83,14 @@ impl Planted {
         self.record(Events::new().with(message)).await
     }
 
-    pub(crate) async fn announce(&self, fitness: Fitness) -> OwnerId {
+    pub(crate) async fn announce(&self, health: RelayHealth) -> OwnerId {
         let owner = OwnerId::fresh();
-        self.store.announce(owner, LONG, &fitness.into()).await.unwrap();
+        self.store.announce(owner, LONG, &health.into()).await.unwrap();
         owner
     }
 
-    pub(crate) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
-        let owner = self.announce(fitness).await;
+    pub(crate) async fn relay(&self, health: RelayHealth) -> (OwnerId, Vec<Lease>) {
+        let owner = self.announce(health).await;
         let leases = self.store.acquire(owner, LONG, 64).await.unwrap();
         assert_eq!(leases.len(), 64);
         (owner, leases)

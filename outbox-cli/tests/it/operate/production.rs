@@ -1,6 +1,6 @@
 //! Confirmation of production changes, without a terminal and on a pseudo-terminal.
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 
 use super::answer::{Answer, run};
 use super::plant::{Planted, dead};
@@ -15,7 +15,7 @@ impl Shop {
     async fn open() -> Option<Self> {
         let planted = Planted::open(Kind::Postgres).await?;
         let id = planted.placed("1").await;
-        let (_, leases) = planted.relay(Fitness::Fit).await;
+        let (_, leases) = planted.relay(RelayHealth::Healthy).await;
         planted.settle(&leases, id, dead(true)).await;
         let file = planted.place.folder.path().join("shop.toml");
         let text = format!("production = true\n{}", planted.place.outbox("shop"));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use outbox::sea_orm::migration::writers;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection};
 use outbox::testing::eventually;
@@ -275,7 +275,7 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
     planted.publish().await;
     planted.handle().await;
     let (halting, backing_off) = (planted.placed("1").await, planted.placed("2").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, halting, dead(true)).await;
     planted.settle(&leases, backing_off, failed()).await;
     let viewer = Login::new(kind, place, &[Role::Viewer]).await;
@@ -293,8 +293,8 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
     for command in reads {
         let answer = ask(&viewer, &command);
         let is_empty = command == "audit" && answer.code == Some(5);
-        let is_well = is_empty || matches!(answer.code, Some(0 | 3 | 4));
-        assert!(is_well && !answer.says("denied"), "{command}: {answer:?}");
+        let is_expected = is_empty || matches!(answer.code, Some(0 | 3 | 4));
+        assert!(is_expected && !answer.says("denied"), "{command}: {answer:?}");
     }
     let changes = [
         format!("retry --skip {halting} --yes"),

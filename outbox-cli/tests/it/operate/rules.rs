@@ -1,7 +1,7 @@
 //! Rules of all commands: data on standard output, messages on standard error, exit codes.
 
 use clap::CommandFactory as _;
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use outbox_cli::Program;
 use serde_json::Value;
 
@@ -121,7 +121,7 @@ async fn commands_print_each_format_and_set_exit_code() {
     planted.publish().await;
     planted.handle().await;
     let (in_back_off, halting) = (planted.placed("1").await, planted.placed("2").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, in_back_off, failed()).await;
     planted.settle(&leases, halting, dead(true)).await;
     for (command, prints, code) in COMMANDS {
@@ -151,7 +151,10 @@ fn the_help_of_each_command_has_the_exit_codes() {
                 .get_after_help()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            assert!(help.starts_with("Exit codes: 0 well, 1 "), "{path}: {help}");
+            assert!(
+                help.starts_with("Exit codes: 0 done or healthy, 1 "),
+                "{path}: {help}"
+            );
             return 1;
         }
         let counts = subcommands

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use outbox::core::{Fitness, OutboxAdmin as _, Selection};
+use outbox::core::{OutboxAdmin as _, RelayHealth, Selection};
 use outbox::testing::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -119,7 +119,7 @@ async fn pages_show_the_outbox_and_change_nothing() {
         return;
     };
     let (id, _) = (planted.placed("1").await, planted.placed("1").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, id, dead(true)).await;
     let before = planted.store.list(&Selection::all(), ALL).await.unwrap();
     let served = Served::start(&planted.place, &[]);

@@ -1,6 +1,6 @@
 //! The dashboard with a viewer login that has only the statements of `outbox print grants`.
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use outbox_admin::rights::Role;
 
 use super::answer::ask;
@@ -14,7 +14,7 @@ async fn pages(planted: &Planted) -> Vec<String> {
     planted.publish().await;
     planted.handle().await;
     let halting = planted.placed("1").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, halting, dead(true)).await;
     ask(&planted.place, "pause --yes").expect(0);
     let mut pages: Vec<String> = [

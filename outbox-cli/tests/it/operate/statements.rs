@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -96,7 +96,7 @@ async fn reading_commands_use_read_only_sessions() {
     planted.publish().await;
     planted.handle().await;
     let (halting, backing_off) = (planted.placed("1").await, planted.placed("2").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, halting, dead(true)).await;
     planted.settle(&leases, backing_off, failed()).await;
     let url = url::Url::parse(&place.url).unwrap();

@@ -1,6 +1,6 @@
 //! `outbox timeline` on real servers.
 
-use outbox::core::{Fitness, MessageId};
+use outbox::core::{MessageId, RelayHealth};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream::{self, consumer::pull};
 use serde_json::Value;
@@ -45,7 +45,7 @@ async fn timeline_joins_outbox_stream_and_inbox(kind: Kind) {
     let unread = planted.placed("1").await;
     planted.publish().await;
     let dead_letter = planted.placed("1").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, dead_letter, dead(true)).await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();

@@ -3,7 +3,7 @@
 
 mod consumers;
 
-use outbox::core::{Fitness, MessageId, Verdict};
+use outbox::core::{MessageId, RelayHealth, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
 use outbox_admin::Cause;
@@ -79,9 +79,9 @@ async fn missing_relay_is_explained(kind: Kind) {
     };
     let id = planted.placed("1").await;
     check(why(&planted, id), 4, &["no-relay"], "no relay is alive");
-    planted.announce(Fitness::Fit).await;
+    planted.announce(RelayHealth::Healthy).await;
     check(why(&planted, id), 3, &["no-owner"], "no relay owns partition 19");
-    planted.relay(Fitness::Fit).await;
+    planted.relay(RelayHealth::Healthy).await;
     check(why(&planted, id), 3, &["relay-behind"], "has not reached it yet");
     check(why(&planted, "order/1"), 3, &["relay-behind"], "#1 order.placed");
     planted.corrupt("1").await;
@@ -89,24 +89,24 @@ async fn missing_relay_is_explained(kind: Kind) {
     planted.close().await;
 }
 
-async fn ailing_relay_is_explained(kind: Kind) {
+async fn unhealthy_relay_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
     };
     let id = planted.placed("1").await;
-    planted.relay(Fitness::Ailing).await;
+    planted.relay(RelayHealth::Unhealthy).await;
     check(
         why(&planted, id),
         4,
-        &["relay-ailing"],
-        "the only live relay is ailing",
+        &["relay-unhealthy"],
+        "the only live relay is unhealthy",
     );
-    planted.announce(Fitness::Fit).await;
+    planted.announce(RelayHealth::Healthy).await;
     check(
         why(&planted, id),
         4,
-        &["relay-ailing"],
-        "of partition 19 is ailing",
+        &["relay-unhealthy"],
+        "of partition 19 is unhealthy",
     );
     planted.close().await;
 }
@@ -116,7 +116,7 @@ async fn delays_are_explained(kind: Kind) {
         return;
     };
     let (delayed, behind) = (planted.delayed("1").await, planted.placed("1").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     check(why(&planted, delayed), 0, &["delayed"], "due in");
     check(
         why(&planted, behind),
@@ -214,7 +214,7 @@ async fn broker_rejections_are_explained(kind: Kind) {
     let other = format!("{}.other", place.name);
     stream(place, |config| config.subjects = vec![other.clone()]).await;
     let (first, second) = (planted.placed("1").await, planted.placed("1").await);
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     check(
         why(&planted, first),
         3,
@@ -270,7 +270,7 @@ async fn dead_letter_is_explained(kind: Kind) {
     };
     let (first, second) = (planted.placed("1").await, planted.placed("1").await);
     let passed = planted.placed("2").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let (_, leases) = planted.relay(RelayHealth::Healthy).await;
     planted.settle(&leases, first, dead(true)).await;
     planted.settle(&leases, passed, dead(false)).await;
     check(
@@ -360,7 +360,7 @@ async fn deleted_rows_are_explained(kind: Kind) {
 on_each_database!(
     unrecorded_messages_are_explained,
     missing_relay_is_explained,
-    ailing_relay_is_explained,
+    unhealthy_relay_is_explained,
     delays_are_explained,
     broker_rejections_are_explained,
     dead_letter_is_explained,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use super::Engine;
 use super::fetch::FetchDone;
-use super::leases::{Unfit, probe};
+use super::leases::{ProbeFailure, probe};
 use super::settle::SettleDone;
 use crate::publisher::Publisher;
 use crate::relay::ownership::Renewal;
@@ -25,7 +25,7 @@ pub(super) struct Activities<'a> {
 #[derive(Default)]
 pub(super) struct UpkeepActivities<'a> {
     pub(super) releasing: Slot<'a, Result<(), StoreError>>,
-    pub(super) probing: Slot<'a, Result<(), Unfit>>,
+    pub(super) probing: Slot<'a, Result<(), ProbeFailure>>,
     pub(super) purging: Slot<'a, Result<Purged, StoreError>>,
     pub(super) counting: Slot<'a, Result<Backlog, StoreError>>,
 }
@@ -34,7 +34,7 @@ pub(super) enum Ended {
     Released(Result<(), StoreError>),
     Purged(Result<Purged, StoreError>),
     Counted(Result<Backlog, StoreError>),
-    Probed(Result<(), Unfit>),
+    Probed(Result<(), ProbeFailure>),
 }
 
 impl UpkeepActivities<'_> {

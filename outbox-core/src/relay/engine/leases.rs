@@ -1,6 +1,6 @@
-//! Renews leases, shares partitions, hands over from an ailing relay, and probes.
+//! Renews leases, shares partitions, hands over from an unhealthy relay, and probes.
 //!
-//! Invariants: no partition is released with a message in flight. An ailing relay drops the
+//! Invariants: no partition is released with a message in flight. An unhealthy relay drops the
 //! broker's connection before it releases partitions, so few messages arrive late. A probe only
 //! reads.
 
@@ -36,7 +36,7 @@ pub(super) struct Renewed {
     pub(super) outcome: Result<(), RelayError>,
 }
 
-pub(super) enum Unfit {
+pub(super) enum ProbeFailure {
     Store(StoreError),
     Publisher(PublishError),
 }
@@ -78,10 +78,10 @@ impl Leases {
         if destination != self.registration.destination {
             Arc::make_mut(&mut self.registration).destination = destination;
         }
-        let (fitness, trouble) = (shared.checkup.fitness(), shared.health.trouble());
-        let (fitness, trouble) = shared.part.announced(fitness, trouble);
+        let (health, trouble) = (shared.checkup.health(), shared.health.trouble());
+        let (health, trouble) = shared.part.announced(health, trouble);
         Some(shared.ownership.plan(Announcement {
-            fitness,
+            health,
             registration: self.registration.clone(),
             trouble,
         }))
@@ -156,7 +156,7 @@ impl Leases {
     }
 
     /// Waits for two lease durations: the other relay may need to read its stream again
-    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
+    /// ([`Checkup::next_probe_at`](crate::relay::checkup::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
             tracing::info!(%disagreement, "another live relay has another destination; it may need to read its stream again");
@@ -224,13 +224,13 @@ impl Leases {
         }
         let since = [shared.store.failing_since(), shared.breaker.failing_since()];
         let failing_since = since.into_iter().flatten().min();
-        if shared.ownership.relays().ailing == 0 {
+        if shared.ownership.relays().unhealthy == 0 {
             shared.checkup.forget_probes();
         }
         // A relay that hands everything over sends nothing, so only probes prove that it works.
         let keeps = !shared.ownership.leases().is_empty() && !shared.ownership.hands_over();
         if shared.checkup.check(failing_since, keeps, &mut shared.rng) {
-            tracing::warn!("this relay is ailing; fit relays take over its partitions");
+            tracing::warn!("this relay is unhealthy; healthy relays take over its partitions");
         }
         self.next_probe_at(shared).is_some_and(|at| at <= Instant::now())
     }
@@ -242,14 +242,14 @@ impl Leases {
         if gives_all || shared.mode == Mode::Drain {
             return None;
         }
-        let is_store_well = shared.store.failing_since().is_none();
-        let failed_at = shared.breaker.failed_at().filter(|_| is_store_well);
+        let is_store_healthy = shared.store.failing_since().is_none();
+        let failed_at = shared.breaker.failed_at().filter(|_| is_store_healthy);
         shared
             .checkup
             .next_probe_at(shared.ownership.relays(), owns, failed_at)
     }
 
-    pub(super) fn probed(shared: &mut Shared<'_>, probed: Result<(), Unfit>) {
+    pub(super) fn probed(shared: &mut Shared<'_>, probed: Result<(), ProbeFailure>) {
         let owns = !shared.ownership.leases().is_empty();
         let begins = shared.checkup.probed(probed.is_ok(), owns, &mut shared.rng);
         match probed {
@@ -268,17 +268,17 @@ impl Leases {
                 });
             }
             Ok(()) => {}
-            Err(unfit) => {
-                let (what, class, error): (_, _, &(dyn Error + 'static)) = match &unfit {
-                    Unfit::Store(error) => ("database", TroubleClass::Database, error),
-                    Unfit::Publisher(error) => ("broker", TroubleClass::Broker(error.class()), error),
+            Err(failure) => {
+                let (what, class, error): (_, _, &(dyn Error + 'static)) = match &failure {
+                    ProbeFailure::Store(error) => ("database", TroubleClass::Database, error),
+                    ProbeFailure::Publisher(error) => ("broker", TroubleClass::Broker(error.class()), error),
                 };
                 let reason = describe(error);
                 tracing::debug!(what, %reason, "a probe failed");
                 shared.health.update(|vitals| {
-                    let trouble = match unfit {
-                        Unfit::Store(_) => &mut vitals.store[Activity::Fetching as usize].failing,
-                        Unfit::Publisher(_) => &mut vitals.broker_failing,
+                    let trouble = match failure {
+                        ProbeFailure::Store(_) => &mut vitals.store[Activity::Fetching as usize].failing,
+                        ProbeFailure::Publisher(_) => &mut vitals.broker_failing,
                     };
                     Trouble::note(trouble, class, reason);
                 });
@@ -307,17 +307,17 @@ pub(super) async fn probe<S: OutboxStore, P: Publisher>(
     publisher: &P,
     deletes: bool,
     bound: Duration,
-) -> Result<(), Unfit> {
+) -> Result<(), ProbeFailure> {
     let checked = within(
         bound,
         "the database could not be checked",
         store.preflight(deletes),
     )
     .await;
-    checked.map_err(Unfit::Store)?;
+    checked.map_err(ProbeFailure::Store)?;
     let silent = |_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"));
     let checked = timeout(bound, publisher.preflight()).await.unwrap_or_else(silent);
-    checked.map(drop).map_err(Unfit::Publisher)
+    checked.map(drop).map_err(ProbeFailure::Publisher)
 }
 
 fn pauses_read(shared: &mut Shared<'_>, read: Vec<Pause>) {

@@ -231,7 +231,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let shared = &self.shared;
         shared.health.update(|vitals| {
             vitals.turned_at = Some(Instant::now());
-            vitals.handed_over = shared.checkup.is_ailing() && shared.ownership.leases().is_empty();
+            vitals.handed_over = shared.checkup.is_unhealthy() && shared.ownership.leases().is_empty();
             vitals.refused = shared.in_flight.refused_count();
             if shared.in_flight.is_empty() || shared.pauses.all() {
                 vitals.waiting_since = None;

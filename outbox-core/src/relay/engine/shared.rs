@@ -8,8 +8,8 @@ use super::Mode;
 use crate::describe;
 use crate::health::{Activity, Answers, HealthCheck, Trouble};
 use crate::log::source::Part;
+use crate::relay::checkup::Checkup;
 use crate::relay::config::RelayConfig;
-use crate::relay::fitness::Checkup;
 use crate::relay::in_flight::InFlight;
 use crate::relay::outage::{StoreOutage, tell_outage};
 use crate::relay::ownership::Ownership;
@@ -116,7 +116,7 @@ impl<'a> Shared<'a> {
 
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
-            tracing::warn!("this relay is still ailing");
+            tracing::warn!("this relay is still unhealthy");
             self.ownership.doubt();
         }
     }

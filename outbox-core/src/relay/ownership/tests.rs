@@ -15,10 +15,10 @@ fn ownership_for(ttl: Duration, clocks: Clocks) -> Ownership {
 }
 
 fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
-    let mut renewal = ownership.plan(Fitness::Fit);
+    let mut renewal = ownership.plan(RelayHealth::Healthy);
     renewal.renew = Some(ownership.leases.clone());
     renewal.relays = Relays {
-        fit: alive,
+        healthy: alive,
         ..Relays::default()
     };
     renewal.taken = taken.into_iter().map(lease).collect();
@@ -46,12 +46,12 @@ async fn doubt_during_a_renewal_causes_another_renewal() {
     apply(&mut ownership, 1, 0..64);
     assert!(!ownership.is_due());
     ownership.doubt();
-    let renewal = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(RelayHealth::Healthy);
     assert!(renewal.renews());
     ownership.doubt();
     ownership.apply(renewal);
     assert!(ownership.is_due(), "no renewal since the second doubt");
-    let renewal = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(RelayHealth::Healthy);
     assert!(renewal.renews());
     ownership.apply(renewal);
     assert!(!ownership.is_due());
@@ -66,12 +66,12 @@ async fn distrusted_lease_sends_nothing_before_its_renewal() {
     assert!(may_send(&ownership));
     tokio::time::advance(SEARCH_INTERVAL).await;
     ownership.doubt();
-    let asked_before = ownership.plan(Fitness::Fit);
+    let asked_before = ownership.plan(RelayHealth::Healthy);
     ownership.distrust();
     assert!(!may_send(&ownership) && ownership.is_due());
     ownership.apply(asked_before);
     assert!(!may_send(&ownership) && ownership.is_due());
-    let renewal = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(RelayHealth::Healthy);
     assert!(!may_send(&ownership), "the answer is not there");
     ownership.apply(renewal);
     assert!(may_send(&ownership) && !ownership.is_due());
@@ -88,7 +88,7 @@ async fn distrusted_lease_sends_nothing_before_its_renewal() {
 #[tokio::test(start_paused = true)]
 async fn lease_deadlines_count_from_before_the_request() {
     let mut ownership = ownership_for(Duration::from_secs(12), Clocks::default());
-    let mut renewal = ownership.plan(Fitness::Fit);
+    let mut renewal = ownership.plan(RelayHealth::Healthy);
     let asked_at = Instant::now();
     tokio::time::advance(Duration::from_secs(5)).await;
     renewal.taken = vec![lease(7)];
@@ -123,7 +123,7 @@ async fn suspension_ends_trust_in_leases() {
         ownership.deadlines().unwrap().start,
         granted_at + Duration::from_secs(1)
     );
-    let renewal = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(RelayHealth::Healthy);
     lead.store(3600, Ordering::Relaxed);
     assert!(ownership.notice_suspension().is_some());
     assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
@@ -133,7 +133,7 @@ async fn suspension_ends_trust_in_leases() {
         "the machine was suspended while the answer was on its way"
     );
     assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
-    let renewal = ownership.plan(Fitness::Fit);
+    let renewal = ownership.plan(RelayHealth::Healthy);
     ownership.apply(renewal);
     assert_eq!(ownership.notice_suspension(), None);
     assert_eq!(ownership.deadlines().unwrap().start, granted_at + ttl / 2);

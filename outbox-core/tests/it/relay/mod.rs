@@ -2,7 +2,6 @@
 //! that the relay must survive.
 
 mod agreement;
-mod ailing;
 mod drain;
 mod fairness;
 mod observe;
@@ -17,6 +16,7 @@ mod silent;
 mod stale;
 mod start;
 mod suspended;
+mod unhealthy;
 mod watched;
 mod work;
 

@@ -287,7 +287,7 @@ async fn database_outage_leaves_no_stale_gauge() {
             let value = value.into_inner();
             match key.key().name() {
                 "outbox_leases_owned" => owned.push(value),
-                "outbox_relays_alive" | "outbox_relays_ailing" => relays.push(value),
+                "outbox_relays_alive" | "outbox_relays_unhealthy" => relays.push(value),
                 name if METRICS[..6].iter().any(|metric| metric.name == name) => backlog.push(value),
                 _ => {}
             }

@@ -21,7 +21,7 @@ pub(crate) struct Watched {
     /// Partitions that another relay takes before the next settlement; the next renewal reports
     /// their loss.
     lost: Arc<Mutex<Vec<u16>>>,
-    announced: Arc<Mutex<Option<Fitness>>>,
+    announced: Arc<Mutex<Option<RelayHealth>>>,
     asked: Arc<Mutex<Vec<u32>>>,
     settlements: Arc<AtomicUsize>,
 }
@@ -74,7 +74,7 @@ impl Watched {
         leases.iter().filter(is_left).copied().collect()
     }
 
-    pub(crate) fn announced(&self) -> Option<Fitness> {
+    pub(crate) fn announced(&self) -> Option<RelayHealth> {
         *self.announced.lock().unwrap()
     }
 
@@ -123,7 +123,7 @@ impl OutboxStore for Watched {
         announcement: &Announcement,
     ) -> Result<Relays, StoreError> {
         tokio::time::sleep(self.announcing).await;
-        *self.announced.lock().unwrap() = Some(announcement.fitness);
+        *self.announced.lock().unwrap() = Some(announcement.health);
         self.call("announce")
             .await
             .announce(owner, ttl, announcement)

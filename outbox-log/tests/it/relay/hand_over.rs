@@ -1,6 +1,6 @@
 //! A reader that reaches the database but not the broker, and standby relays.
 
-use outbox_core::{Fitness, OutboxStore as _};
+use outbox_core::{OutboxStore as _, RelayHealth};
 use outbox_log::LogHealthCheck;
 use outbox_testing::{Reached, Way};
 use tokio::task::JoinHandle;
@@ -136,17 +136,17 @@ async fn log_relay_announces_failure_and_recovery() {
     let readers = Readers::of(1).await;
     let announced = async || {
         let relays = readers.logged.store.relays().await.unwrap();
-        relays.iter().map(|relay| relay.fitness).collect::<Vec<_>>()
+        relays.iter().map(|relay| relay.health).collect::<Vec<_>>()
     };
     readers.record_for(60).await;
-    assert_eq!(announced().await, [Fitness::Fit]);
+    assert_eq!(announced().await, [RelayHealth::Healthy]);
     readers.ways[0].set(Way::Silent);
     readers.record_for(300).await;
-    assert_eq!(announced().await, [Fitness::Ailing]);
+    assert_eq!(announced().await, [RelayHealth::Unhealthy]);
     readers.ways[0].set(Way::Open);
     readers.logged.drained().await;
     readers.record_for(300).await;
-    assert_eq!(announced().await, [Fitness::Fit]);
+    assert_eq!(announced().await, [RelayHealth::Healthy]);
     readers.end().await;
 }
 
@@ -161,7 +161,7 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
         credit(&readers.logged.store, 1, 1);
         sleep(100).await;
         let relays = readers.logged.store.relays().await.unwrap();
-        let is_trying = relays.iter().any(|relay| relay.fitness == Fitness::Trying);
+        let is_trying = relays.iter().any(|relay| relay.health == RelayHealth::Recovering);
         if readers.health[0].status().reads {
             tries += u32::from(is_trying);
             away.clear();

@@ -94,7 +94,7 @@ INSERT INTO {schema}{prefix}outbox_leases (partition_no) VALUES
     (48), (49), (50), (51), (52), (53), (54), (55), (56), (57), (58), (59), (60), (61), (62), (63)
 ON DUPLICATE KEY UPDATE epoch = epoch;
 
--- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 healthy, 1 unknown, 2 recovering, 3 unhealthy.
 -- `mode`: 0 polls the table, 1 reads the log. `retention_seconds`: 0 deletes messages when they are published, -1 keeps them.
 -- `stream`, `subjects` and `source` say where the relay publishes; relays that differ in them do not start beside each other.
 -- `error` is the present failure, which has lasted since `failing_since`.

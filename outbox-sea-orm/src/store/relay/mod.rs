@@ -6,7 +6,7 @@ pub(super) mod sql;
 use std::time::Duration;
 
 use outbox_core::{
-    Announcement, Destination, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode,
+    Announcement, Destination, ExpiredRelay, LiveRelay, OwnerId, Registration, RelayHealth, RelayMode,
     RelayTrouble, Relays, Retention, TroubleClass,
 };
 use sea_orm::{DbErr, QueryResult};
@@ -37,13 +37,13 @@ pub(super) async fn announce(
         .await?;
     let rows = db.all(sql::count(&db.dialect, announced)).await?;
     let mut relays = Relays::default();
-    relays.count(announcement.fitness, 1);
+    relays.count(announcement.health, 1);
     for row in rows {
         let count = |column| -> Result<u32, DbErr> {
             let count: i64 = row.try_get("", column)?;
             Ok(u32::try_from(count).unwrap_or_default())
         };
-        relays.count(fitness(row.try_get("", "fitness")?), count("relays")?);
+        relays.count(health(row.try_get("", "fitness")?), count("relays")?);
         relays.disagreeing += count("disagreeing")?;
     }
     Ok(relays)
@@ -54,7 +54,7 @@ pub(super) async fn alive(db: &Session) -> Result<Vec<LiveRelay>, DbErr> {
         Ok(LiveRelay {
             owner: owner(row)?,
             name: row.try_get("", "name")?,
-            fitness: fitness(row.try_get("", "fitness")?),
+            health: health(row.try_get("", "fitness")?),
             expires_in: since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?),
             registration: registration(row)?,
             trouble: trouble(row)?,
@@ -81,10 +81,10 @@ fn owner(row: &QueryResult) -> Result<OwnerId, DbErr> {
 }
 
 /// A newer version may store unknown numbers. Such a relay is alive.
-fn fitness(number: i64) -> Fitness {
-    Fitness::ALL
+fn health(number: i64) -> RelayHealth {
+    RelayHealth::ALL
         .into_iter()
-        .find(|fitness| i64::from(fitness.number()) == number)
+        .find(|health| i64::from(health.number()) == number)
         .unwrap_or_default()
 }
 

@@ -82,7 +82,7 @@ impl Announced<'_> {
             .map(|version| printable(version, 64));
         let [stream, subjects, source] = self.destination(dialect);
         [
-            i64::from(announcement.fitness.number()).into(),
+            i64::from(announcement.health.number()).into(),
             self.name.into(),
             i64::from(registration.mode as u8).into(),
             stream,

@@ -135,7 +135,7 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
 
 async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
     store(fixture)
-        .announce(owner, ttl, &Fitness::Unproven.into())
+        .announce(owner, ttl, &RelayHealth::Unknown.into())
         .await
         .alive()
 }
@@ -169,8 +169,8 @@ pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture
 /// An announcement replaces the earlier one.
 pub async fn relays_are_counted_by_their_last_announcement<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
-    for own in Fitness::ALL {
-        for other in Fitness::ALL {
+    for own in RelayHealth::ALL {
+        for other in RelayHealth::ALL {
             store(fixture).announce(first, TTL, &own.into()).await;
             let relays = store(fixture).announce(second, TTL, &other.into()).await;
             let mut expected = Relays::default();

@@ -34,7 +34,7 @@ fn at(destination: Destination) -> Announcement {
 fn failing() -> Announcement {
     let retention = Some(Retention::KeepFor(Duration::from_secs(3600)));
     Announcement {
-        fitness: Fitness::Ailing,
+        health: RelayHealth::Unhealthy,
         registration: Arc::new(Registration::new(
             RelayMode::Log,
             Some(created("today", destination("ORDERS", "shöp\u{0}"))),
@@ -60,7 +60,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let announcement = failing();
     store(fixture).announce(owner, TTL, &announcement).await;
     let found = listed(fixture, owner).await;
-    assert_eq!(found.fitness, Fitness::Ailing);
+    assert_eq!(found.health, RelayHealth::Unhealthy);
     assert!(is_left_of(TTL, Some(found.expires_in)), "{found:?}");
     let (registered, stated) = (&found.registration, &announcement.registration);
     assert_eq!(
@@ -81,7 +81,9 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let since = stated.failing_for..stated.failing_for + Duration::from_secs(60);
     assert!(since.contains(&trouble.failing_for), "{:?}", trouble.failing_for);
 
-    store(fixture).announce(owner, TTL, &Fitness::Fit.into()).await;
+    store(fixture)
+        .announce(owner, TTL, &RelayHealth::Healthy.into())
+        .await;
     let found = listed(fixture, owner).await;
     assert_eq!((found.trouble, found.registration.destination), (None, None));
     for retention in [Retention::Keep, Retention::Delete] {
@@ -100,7 +102,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
     let here = at(destination("ORDERS", "shop"));
     store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
     store(fixture)
-        .announce(OwnerId::fresh(), TTL, &Fitness::Fit.into())
+        .announce(OwnerId::fresh(), TTL, &RelayHealth::Healthy.into())
         .await;
     let others = [
         (here.clone(), 0),
@@ -108,7 +110,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
         (at(destination("ORDERS", "shop ")), 1),
         (at(destination("ORDERS", "outbox")), 1),
         (at(created("today", destination("ORDERS", "shop"))), 1),
-        (Fitness::Fit.into(), 0),
+        (RelayHealth::Healthy.into(), 0),
     ];
     for (announcement, expected) in others {
         let owner = OwnerId::fresh();
@@ -137,7 +139,7 @@ pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert!(expired[0].trouble.is_some(), "{expired:?}");
     assert_eq!(store(fixture).relays().await, []);
     store(fixture)
-        .announce(OwnerId::fresh(), TTL, &Fitness::Fit.into())
+        .announce(OwnerId::fresh(), TTL, &RelayHealth::Healthy.into())
         .await;
     assert_eq!(store(fixture).expired_relays().await, []);
 }
@@ -147,7 +149,9 @@ pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
 pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
     let hours = Duration::from_secs(7200);
     let (owner, leases) = lease_all(fixture).await;
-    store(fixture).announce(owner, TTL, &Fitness::Fit.into()).await;
+    store(fixture)
+        .announce(owner, TTL, &RelayHealth::Healthy.into())
+        .await;
     fixture.set_clock_back(hours).await;
     let ahead = store(fixture).partitions().await;
     let is_ahead = |partition: &PartitionOwner| partition.is_ahead && partition.owner.is_none();
@@ -155,7 +159,9 @@ pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &
     assert_eq!(store(fixture).relays().await, []);
 
     let other = OwnerId::fresh();
-    let counted = store(fixture).announce(other, TTL, &Fitness::Fit.into()).await;
+    let counted = store(fixture)
+        .announce(other, TTL, &RelayHealth::Healthy.into())
+        .await;
     assert_eq!(counted.alive(), 1, "an earlier announcement still counts");
     assert_eq!(acquire(fixture, other).await, [], "the owner may still publish");
     let shortened = store(fixture).partitions().await;

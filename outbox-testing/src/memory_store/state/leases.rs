@@ -82,7 +82,7 @@ impl Leases {
         let own = &announcement.registration.destination;
         let mut relays = Relays::default();
         for other in self.announced.values() {
-            relays.count(other.announcement.fitness, 1);
+            relays.count(other.announcement.health, 1);
             let registered = &other.announcement.registration.destination;
             let disagrees = registered.is_some() && own.is_some() && registered != own;
             relays.disagreeing += u32::from(disagrees);
@@ -192,7 +192,7 @@ impl Leases {
             .map(|(owner, announced)| LiveRelay {
                 owner: *owner,
                 name: None,
-                fitness: announced.announcement.fitness,
+                health: announced.announcement.health,
                 expires_in: announced.expires_at - now,
                 registration: (*announced.announcement.registration).clone(),
                 trouble: announced.trouble(),

@@ -5,7 +5,7 @@ mod database;
 mod nats;
 mod restore;
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
 use outbox::nats::async_nats::jetstream::{self, Context};
 use outbox::prelude::*;
@@ -93,7 +93,7 @@ async fn sound(kind: Kind) -> Option<Planted> {
     planted.placed("1").await;
     planted.publish().await;
     planted.make_inbox().await;
-    planted.announce(Fitness::Fit).await;
+    planted.announce(RelayHealth::Healthy).await;
     let place = &planted.place;
     let bounded = Config {
         max_bytes: 1 << 30,

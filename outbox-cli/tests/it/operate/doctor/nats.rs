@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::core::Fitness;
+use outbox::core::RelayHealth;
 use outbox::inbox::PausedConsumers;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use outbox::testing::{eventually, free_port};
@@ -189,7 +189,7 @@ async fn consumer_problems_are_findings(kind: Kind) {
 
     planted.placed("2").await;
     planted.publish().await;
-    planted.announce(Fitness::Fit).await;
+    planted.announce(RelayHealth::Healthy).await;
     let answer = doctor(place, &[]).expect(3);
     assert_eq!(names(&answer), ["consumer-behind"]);
     let short = Config {

@@ -5,7 +5,7 @@ pub enum StoreMistake {
     /// The preflight always fails.
     AlwaysComplains,
     AnnouncesForEver,
-    KeepsTheFirstFitness,
+    KeepsTheFirstHealth,
     ForgetsDestinations,
     ForgetsTroubles,
     ListsNoExpiredRelays,
@@ -128,7 +128,7 @@ pub enum StoreMistake {
     CountsHeadsShort,
     /// Returns any block instead of the aggregate's.
     FindsOtherBlocks,
-    ListsNoAilingRelays,
+    ListsNoUnhealthyRelays,
     ListsFormerOwners,
     ForgetsFormerOwners,
     HoldsForEver,

@@ -31,7 +31,7 @@ pub struct WrongStore {
 struct Memory {
     cursor: i64,
     leased: bool,
-    fitness: HashMap<OwnerId, Fitness>,
+    health: HashMap<OwnerId, RelayHealth>,
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
     returned: BTreeSet<RowKey>,
@@ -88,9 +88,9 @@ impl OutboxStore for WrongStore {
         let mut ttl = ttl;
         match self.mistake {
             M::AnnouncesForEver => ttl = LEASE_TTL_MAX,
-            M::KeepsTheFirstFitness => {
-                let first = *self.memory().fitness.entry(owner).or_insert(announcement.fitness);
-                announcement.fitness = first;
+            M::KeepsTheFirstHealth => {
+                let first = *self.memory().health.entry(owner).or_insert(announcement.health);
+                announcement.health = first;
             }
             M::ForgetsDestinations => announcement.registration = Arc::default(),
             _ => {}
@@ -101,7 +101,7 @@ impl OutboxStore for WrongStore {
     async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
         let mut relays = self.inner.relays().await?;
         match self.mistake {
-            M::ListsNoAilingRelays => relays.retain(|relay| relay.fitness != Fitness::Ailing),
+            M::ListsNoUnhealthyRelays => relays.retain(|relay| relay.health != RelayHealth::Unhealthy),
             M::ForgetsTroubles => relays.iter_mut().for_each(|relay| relay.trouble = None),
             _ => {}
         }

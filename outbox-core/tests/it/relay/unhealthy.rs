@@ -1,7 +1,7 @@
 //! Tests of a relay that reaches its database but cannot do its work, while other relays can.
 
 use outbox_core::message::PARTITIONS;
-use outbox_core::store::Fitness;
+use outbox_core::store::RelayHealth;
 use outbox_core::wake;
 use outbox_core::{
     FailureClass, Health, HealthCheck, OutboxStore, OwnerId, Publisher as _, Settlement, Verdict,
@@ -232,13 +232,13 @@ async fn settling_failure_ends_without_verdicts_left() {
     let moved = group.granted();
     for _ in 0..120 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
+        assert_ne!(group.watched[0].announced(), Some(RelayHealth::Unhealthy));
     }
     group.ways[0].set(Way::Open);
     (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 2 }]).unwrap());
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
+        assert_ne!(group.watched[0].announced(), Some(RelayHealth::Unhealthy));
     }
     assert_eq!((group.shares(), group.granted()), (vec![32, 32], moved + 64));
     group.end().await;
@@ -339,7 +339,7 @@ async fn trial_with_only_a_poison_message_ends() {
     while group.shares() != [32, 32] {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(group.watched[0].announced(), Some(Fitness::Trying));
+    assert_eq!(group.watched[0].announced(), Some(RelayHealth::Recovering));
     let mut account = 1000;
     while group.pending() == 0 {
         group.store.record([Credited { account, cents: 1 }]).unwrap();
@@ -347,7 +347,7 @@ async fn trial_with_only_a_poison_message_ends() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tokio::time::sleep(quick().lease_ttl * 2).await;
-    assert_eq!(group.watched[0].announced(), Some(Fitness::Unproven));
+    assert_eq!(group.watched[0].announced(), Some(RelayHealth::Unknown));
 
     group.ways[1].set(Way::SilentToMessages);
     group.ways[0].set(Way::Open);

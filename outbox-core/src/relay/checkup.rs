@@ -1,19 +1,20 @@
-//! The fitness that a relay announces.
+//! The health that a relay announces.
 //!
-//! Invariants: a relay is ailing only after failing for a full lease duration, and fit only after a
-//! recent success of its publisher. So while the broker is down for all relays, no partition moves.
+//! Invariants: a relay is unhealthy only after failing for a full lease duration, and healthy only
+//! after a recent success of its publisher. So while the broker is down for all relays, no
+//! partition moves.
 //!
 //! A relay without partitions recovers by a probe, which only reads, and a trial, at the earliest
 //! `lease_ttl` after the handover. The trial ends with the first delivery (recovered), the first
-//! failure not caused by a message (ailing), or after `lease_ttl + store_timeout`: ailing only if
-//! the broker rejected every message.
+//! failure not caused by a message (unhealthy), or after `lease_ttl + store_timeout`: unhealthy
+//! only if the broker rejected every message.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::retry::Backoff;
-use crate::store::{Fitness, Relays};
+use crate::store::{RelayHealth, Relays};
 
 /// Short enough that health keeps the failure in between.
 const PROBE_MAX: Duration = Duration::from_secs(60);
@@ -39,8 +40,8 @@ pub(super) struct Checkup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Working,
-    Ailing,
-    Trying,
+    Unhealthy,
+    Recovering,
 }
 
 impl Checkup {
@@ -60,20 +61,20 @@ impl Checkup {
         }
     }
 
-    pub(super) fn fitness(&self) -> Fitness {
+    pub(super) fn health(&self) -> RelayHealth {
         match self.state {
-            State::Ailing => Fitness::Ailing,
-            State::Trying => Fitness::Trying,
-            State::Working if self.is_proved() => Fitness::Fit,
-            State::Working => Fitness::Unproven,
+            State::Unhealthy => RelayHealth::Unhealthy,
+            State::Recovering => RelayHealth::Recovering,
+            State::Working if self.is_proved() => RelayHealth::Healthy,
+            State::Working => RelayHealth::Unknown,
         }
     }
 
-    pub(super) fn is_ailing(&self) -> bool {
-        self.state == State::Ailing
+    pub(super) fn is_unhealthy(&self) -> bool {
+        self.state == State::Unhealthy
     }
 
-    /// Without ailing relays, old results do not count.
+    /// Without unhealthy relays, old results do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -81,7 +82,8 @@ impl Checkup {
         }
     }
 
-    /// Half of the lease time. In the other half, an ailing relay reads whether its trial succeeded.
+    /// Half of the lease time. In the other half, an unhealthy relay reads whether its trial
+    /// succeeded.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
@@ -95,26 +97,26 @@ impl Checkup {
         let since = [failing_since, self.probes_failing].into_iter().flatten().min();
         match (self.state, since) {
             (State::Working, Some(since)) if since.elapsed() >= self.patience => {
-                self.sicken(rng);
+                self.turn_unhealthy(rng);
                 true
             }
             // Its own messages flow, and no other probe might follow the failed probe.
-            (State::Ailing, _) if keeps && failing_since.is_none() => {
+            (State::Unhealthy, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
             }
-            // No message to try: other relays may keep them until a relay is fit.
-            (State::Trying, None) if self.trial_at.elapsed() >= self.trial => {
+            // No message to try: other relays may keep them until a relay is healthy.
+            (State::Recovering, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
             }
-            (State::Trying, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
+            (State::Recovering, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
             _ => false,
         }
     }
 
-    fn sicken(&mut self, rng: &mut fastrand::Rng) {
-        self.state = State::Ailing;
+    fn turn_unhealthy(&mut self, rng: &mut fastrand::Rng) {
+        self.state = State::Unhealthy;
         let is_relapse = self.recovered_at.is_some_and(|at| at.elapsed() < TRIAL_MAX * 2);
         self.relapses = if is_relapse {
             self.relapses.saturating_add(1)
@@ -137,7 +139,7 @@ impl Checkup {
 
     /// An immediate trial would acquire the released partitions before other relays do.
     pub(super) fn handed_over(&mut self) {
-        if self.state == State::Ailing {
+        if self.state == State::Unhealthy {
             self.trial_at = self.trial_at.max(Instant::now() + self.patience);
         }
     }
@@ -149,23 +151,23 @@ impl Checkup {
     }
 
     pub(super) fn delivered(&mut self) {
-        if self.state == State::Trying {
+        if self.state == State::Recovering {
             self.recover();
         }
     }
 
     /// A failure that no message caused. Returns true if it ended a trial.
     pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
-        let is_trial = self.state == State::Trying;
+        let is_trial = self.state == State::Recovering;
         if is_trial {
             self.recovered_at = Some(Instant::now());
-            self.sicken(rng);
+            self.turn_unhealthy(rng);
         }
         is_trial
     }
 
-    /// Probes serve to recover, to show ailing relays that this relay works, and to detect a
-    /// recreated stream. An ailing relay with partitions probes only after four times `patience`
+    /// Probes serve to recover, to show unhealthy relays that this relay works, and to detect a
+    /// recreated stream. An unhealthy relay with partitions probes only after four times `patience`
     /// without news since `failed_at`.
     pub(super) fn next_probe_at(
         &self,
@@ -174,13 +176,13 @@ impl Checkup {
         failed_at: Option<Instant>,
     ) -> Option<Instant> {
         match self.state {
-            State::Ailing if owns => {
+            State::Unhealthy if owns => {
                 let idle_at = failed_at? + self.patience * 4;
                 Some(idle_at.max(self.probe_at).max(self.trial_at))
             }
-            State::Ailing => Some(self.probe_at),
-            State::Working => (relays.ailing > 0 || relays.disagreeing > 0).then_some(self.probe_at),
-            State::Trying => None,
+            State::Unhealthy => Some(self.probe_at),
+            State::Working => (relays.unhealthy > 0 || relays.disagreeing > 0).then_some(self.probe_at),
+            State::Recovering => None,
         }
     }
 
@@ -189,11 +191,11 @@ impl Checkup {
         if succeeded {
             self.proved();
             self.probe_at = now + self.patience / 4;
-            let begins = self.state == State::Ailing && self.trial_at <= now;
+            let begins = self.state == State::Unhealthy && self.trial_at <= now;
             if begins && owns {
                 self.recover();
             } else if begins {
-                self.state = State::Trying;
+                self.state = State::Recovering;
                 self.trial_at = now;
             }
             return begins;
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn stale_failed_probe_makes_no_relay_ailing() {
+    async fn stale_failed_probe_makes_no_relay_unhealthy() {
         let lease_ttl = Duration::from_secs(15);
         let mut checkup = Checkup::new(lease_ttl, Duration::from_secs(30));
         let mut rng = fastrand::Rng::with_seed(1);
@@ -226,17 +228,17 @@ mod tests {
         checkup.forget_probes();
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert!(!checkup.check(None, true, &mut rng));
-        assert_eq!(checkup.fitness(), Fitness::Unproven);
+        assert_eq!(checkup.health(), RelayHealth::Unknown);
 
         assert!(!checkup.probed(false, true, &mut rng));
         tokio::time::advance(lease_ttl).await;
         assert!(
             checkup.check(None, true, &mut rng),
-            "a probe counts while a relay is ailing"
+            "a probe counts while a relay is unhealthy"
         );
     }
 
-    /// Otherwise two ailing relays may wait for each other forever.
+    /// Otherwise two unhealthy relays may wait for each other forever.
     #[tokio::test(start_paused = true)]
     async fn relay_with_flowing_messages_recovers_after_failed_probe() {
         let lease_ttl = Duration::from_secs(15);
@@ -248,17 +250,17 @@ mod tests {
             assert!(checkup.check(Some(failing_since), true, &mut rng));
             assert!(!checkup.probed(false, owns, &mut rng));
             assert!(!checkup.check(Some(failing_since), true, &mut rng));
-            assert_eq!(checkup.fitness(), Fitness::Ailing);
+            assert_eq!(checkup.health(), RelayHealth::Unhealthy);
             assert!(!checkup.check(None, true, &mut rng));
             tokio::time::advance(lease_ttl).await;
             assert!(!checkup.check(None, true, &mut rng), "and that lasts");
-            assert_eq!(checkup.fitness(), Fitness::Unproven);
+            assert_eq!(checkup.health(), RelayHealth::Unknown);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn every_trial_ends() {
-        for (fails, ends) in [(false, Fitness::Unproven), (true, Fitness::Ailing)] {
+        for (fails, ends) in [(false, RelayHealth::Unknown), (true, RelayHealth::Unhealthy)] {
             let mut checkup = Checkup::new(Duration::from_secs(15), Duration::from_secs(30));
             let mut rng = fastrand::Rng::with_seed(1);
             let failing_since = Instant::now();
@@ -267,11 +269,11 @@ mod tests {
             while !checkup.probed(true, false, &mut rng) {
                 tokio::time::advance(Duration::from_secs(5)).await;
             }
-            assert_eq!(checkup.fitness(), Fitness::Trying);
+            assert_eq!(checkup.health(), RelayHealth::Recovering);
             tokio::time::advance(Duration::from_secs(45)).await;
             let failing_since = fails.then(Instant::now);
             assert_eq!(checkup.check(failing_since, true, &mut rng), fails);
-            assert_eq!(checkup.fitness(), ends);
+            assert_eq!(checkup.health(), ends);
         }
     }
 }
