@@ -3,8 +3,8 @@
 //! A writer's process runs [`send`], and a relay's process runs [`listen`]; a process may run both.
 //! A hint is an empty core NATS message, neither stored nor confirmed. It costs a relay one query.
 //!
-//! Invariants: nothing waits for hints, because relays poll too. Their rate is bounded, independent
-//! of the commit rate.
+//! Invariants: no message depends on hints, because relays poll too. The rate of hints is bounded,
+//! independent of the commit rate.
 //!
 //! ```no_run
 //! # async fn demo(client: outbox_nats::async_nats::Client) {
@@ -27,8 +27,8 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::wake;
 use tokio::time::{sleep, timeout};
 
-/// Default subject of hints. No stream may capture it. Users need the permission to publish and to
-/// subscribe to it.
+/// Default subject of hints. No stream may capture this subject. Users need the permission to
+/// publish and to subscribe to the subject.
 pub const DEFAULT_SUBJECT: &str = "outbox.hint";
 
 /// Minimum time between two hints of one process: at most 50 per second.
@@ -38,8 +38,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Sends a hint after commits in this process ([`wake::notify`]), until `shutdown`.
 ///
-/// The first hint is sent at once; commits of the following [`INTERVAL`] become one hint. While the
-/// broker is unavailable, hints are dropped. Cancel-safe.
+/// The first hint is sent at once; all commits of the following [`INTERVAL`] cause a single hint.
+/// While the broker is unavailable, hints are dropped. Cancel-safe.
 pub async fn send(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
     let subject = subject.to_subject();
     let mut commits = wake::LocalListener::new();
@@ -60,7 +60,7 @@ pub async fn listen(client: Client, subject: impl ToSubject, shutdown: Cancellat
     let run = async {
         loop {
             match client.subscribe(subject.clone()).await {
-                // Survives reconnections; ends with the client.
+                // The subscription survives reconnections, and ends with the client.
                 Ok(mut hints) => {
                     while hints.next().await.is_some() {
                         tracing::debug!(%subject, "a hint wakes the relays");
@@ -82,7 +82,7 @@ async fn hint(client: &Client, subject: &Subject) {
         tracing::debug!(%subject, "not connected, a hint was dropped");
         return;
     }
-    // Waits only for room in the client's queue.
+    // `publish` waits only for room in the client's queue.
     match timeout(INTERVAL, client.publish(subject.clone(), Bytes::new())).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, %subject, "a hint was not sent"),

@@ -2,8 +2,8 @@
 //! for consumers.
 //!
 //! [`EventStream`] describes the stream once. It creates or checks the stream, and creates the
-//! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with
-//! nats-server 2.9 and newer.
+//! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. The crate works
+//! with nats-server 2.9 and newer.
 //!
 //! **Guarantees**
 //!
@@ -14,9 +14,9 @@
 //! - No aggregate id maps to a default subject of another aggregate or to a subject of the server.
 //! - A consumer receives every message of its events at least once, across restarts.
 //!
-//! **Not guaranteed**: exactly one copy on the stream. The server drops ids after the window, and a
-//! message in flight when the connection broke may be stored although its failure was reported. The
-//! inbox drops such copies.
+//! **Not guaranteed**: exactly one copy on the stream. The server forgets message ids after the
+//! duplicate window. A message in flight when the connection broke may be stored although its
+//! failure was reported. The inbox drops such copies.
 //!
 //! ```no_run
 //! use outbox_core::{OutboxStore, Relay, shutdown};
@@ -47,7 +47,7 @@
 //! | filter by event type or aggregate | [`SubjectPrefix`] |
 //! | read an aggregate id from a subject | [`decode_token`] |
 //!
-//! async-nats is re-exported, so that options and clients have the version of this crate.
+//! The crate re-exports async-nats, so that options and clients have the same version.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -15,7 +15,7 @@ use async_nats::ServerAddr;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Servers {
-    /// The addresses.
+    /// Parses the addresses.
     ///
     /// # Errors
     ///

@@ -4,8 +4,8 @@
 //! request waits behind the queue. So a publisher runs its own connection on its own thread. When
 //! the thread ends, queue and socket are dropped.
 //!
-//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line
-//! sends nothing more, except bytes in the operating system's buffers.
+//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed
+//! connection sends nothing more, except bytes in the operating system's buffers.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -18,12 +18,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::denials::Reports;
 
-/// The first publishes wait this long; later publishes fail at once until the line is open.
+/// Wait of the first publishes for the connection. Later publishes fail at once until the
+/// connection is open.
 const FIRST_CONNECT: Duration = Duration::from_secs(2);
 
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// A disconnected client answers only after reconnecting.
+/// Bound on asking the given client for its servers. A disconnected client answers only after
+/// reconnecting.
 const ASK_SERVERS: Duration = Duration::from_millis(100);
 
 pub(crate) struct Origin {
@@ -32,8 +34,8 @@ pub(crate) struct Origin {
     pub(crate) reports: Arc<Reports>,
 }
 
-/// Clients of `connect` in use. All clones of a client share its statistics, so their address
-/// identifies it.
+/// Clients of `connect` in use. All clones of a client share its statistics, so the address of the
+/// statistics identifies the client.
 static ORIGINS: Mutex<Vec<(Weak<Statistics>, Arc<Origin>)>> = Mutex::new(Vec::new());
 
 impl Origin {
@@ -43,7 +45,7 @@ impl Origin {
         origins.push((Arc::downgrade(&client.statistics()), Arc::new(self)));
     }
 
-    /// `None` for a client from another source.
+    /// The origin of a client; `None` for a client from another source.
     pub(crate) fn of(client: &Client) -> Option<Arc<Self>> {
         let statistics = Arc::as_ptr(&client.statistics());
         let origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,12 +98,14 @@ impl Line {
         self.origin.as_deref().map(|origin| &*origin.reports)
     }
 
-    /// Keep it for one publish and pass it to [`Self::open`].
+    /// Returns the slot of the connection. The caller keeps the slot for one publish and passes it
+    /// to [`Self::open`].
     pub(crate) fn slot(&self) -> Slot {
         self.current().clone()
     }
 
-    /// Waits up to [`FIRST_CONNECT`]. The caller must check the connection state afterwards.
+    /// Opens the connection, and waits up to [`FIRST_CONNECT`]. The caller must check the
+    /// connection state afterwards.
     pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
         let live = slot
             .get_or_init(|| async {
@@ -156,7 +160,8 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
-    /// The configured servers, which may be gone, and cluster members reported by a server.
+    /// Lists the configured servers, which may be gone, and the cluster members reported by a
+    /// server.
     async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
         let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +216,7 @@ impl Thread {
                 return;
             };
             runtime.block_on(async move {
-                // Returns at once. The connection opens in the background.
+                // `connect` returns at once. The connection opens in the background.
                 if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
                     && opened.send((client, tokio::runtime::Handle::current())).is_ok()
                 {
@@ -229,7 +234,7 @@ impl Thread {
         Some((client.clone(), context(client), Self { end, ended }))
     }
 
-    /// Waits for the thread, so that nothing is sent after this.
+    /// Closes the connection and waits for its thread, so that nothing is sent afterwards.
     async fn end(&self) {
         self.end.send_replace(true);
         let mut ended = self.ended.clone();

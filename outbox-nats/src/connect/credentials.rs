@@ -1,4 +1,4 @@
-//! Credentials files, read again at each connection.
+//! Credentials files, which are read again at each connection.
 //!
 //! `ConnectOptions::credentials_file` of async-nats reads the file once, so an expired user JWT
 //! would stay in use. Invariant: no part of the file is formatted or logged.
@@ -16,13 +16,13 @@ use crate::connect::{inbox_prefix, with_defaults};
 
 /// Options of [`connect_options`](crate::connect_options) with a credentials file of `nsc`.
 ///
-/// The file is read at each connection, so a renewed file needs no restart. If it cannot be read,
-/// the last readable credentials are used. Replies arrive under `_INBOX.<name>`, with the user's
-/// name in the JWT ([`inbox_prefix`](crate::inbox_prefix)).
+/// The client reads the file at each connection, so a renewed file needs no restart. If the file
+/// cannot be read, the client uses the last readable credentials. Replies arrive under
+/// `_INBOX.<name>`, with the user's name in the JWT ([`inbox_prefix`](crate::inbox_prefix)).
 ///
 /// # Errors
 ///
-/// If the file cannot be read now, or holds no JWT or no valid key.
+/// If the file cannot be read at the call, or holds no JWT or no valid key.
 pub fn connect_options_with_credentials(path: impl Into<PathBuf>) -> io::Result<ConnectOptions> {
     let path = path.into();
     let first = Credentials::read(&path)?;

@@ -1,7 +1,7 @@
 //! Records asynchronous server reports: the connection state and denied permissions.
 //!
-//! Without this module a denied publish would only time out. Invariants: memory is bounded. Denials
-//! are cleared at the next connection, because permissions change.
+//! Without these reports, a denied publish would only time out. Invariants: memory is bounded.
+//! Denials are cleared at the next connection, because permissions change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) struct Reports {
 
 #[derive(Debug, Default)]
 struct Denied {
-    /// By subject, with the time of the last report.
+    /// Time of the last denied publish, by subject.
     publish: HashMap<String, Instant>,
     subscribe: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl Reports {
         }
     }
 
-    /// Returns whether a denial is new; `None` for any other event.
+    /// Records an event. Returns whether a denial is new; `None` for any other event.
     pub(crate) fn record(&self, event: &Event) -> Option<bool> {
         let is_new = match event {
             Event::Connected => {
@@ -72,7 +72,7 @@ impl Reports {
     }
 
     /// Resolves when a server denies publishing on a subject at `since` or later. Create `changes`
-    /// before sending.
+    /// before publishing.
     pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
         while changes.changed().await.is_ok() {
             if self.denied().publish.get(subject).is_some_and(|at| *at >= since) {
@@ -111,15 +111,15 @@ impl Reports {
 /// A denied permission, with the subject.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
-    /// Publishing on a subject.
+    /// The server denies publishing on a subject.
     Publish(String),
-    /// Subscribing to a subject.
+    /// The server denies subscribing to a subject.
     Subscribe(String),
 }
 
 impl Denial {
-    /// The denial in an event, such as `Permissions Violation for Publish to "events.x"`. The protocol
-    /// marks a denial by this text only.
+    /// The denial in an event, such as `Permissions Violation for Publish to "events.x"`. In the
+    /// protocol, only this text marks a denial.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::ServerError(ServerError::Other(reason)) = event else {

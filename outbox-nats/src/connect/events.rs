@@ -33,7 +33,7 @@ enum Notice {
 }
 
 impl Notices {
-    /// `servers`: without credentials.
+    /// `servers`: the server names without credentials.
     pub(crate) fn new(servers: String) -> Self {
         Self {
             servers,

@@ -89,7 +89,7 @@ pub(crate) async fn connect_when_up(
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<Client, ConnectError> {
-    // With several servers, each round can report a different reason.
+    // With several servers, each attempt can report a different reason.
     let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
     loop {
         let error = match connect(servers.clone(), options.clone()).await {
@@ -116,20 +116,21 @@ pub(crate) async fn connect_when_up(
 ///   `nats://token@host`, are used for all servers and removed from the addresses.
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
-/// with the same options at its first use, which it can drop with all queued messages. With a
-/// client from another source, a denied permission looks like a silent server, and an abandoned
-/// message may arrive later.
+/// with the same options at its first use. The publisher can drop this connection with all queued
+/// messages. With a client from another source, a denied permission looks like a silent server, and
+/// an abandoned message may arrive later.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if no server can be reached or the server rejects the credentials. Never while
-/// `retry_on_initial_connect` is set.
+/// [`ConnectError`] if no server can be reached or the server rejects the credentials. While
+/// `retry_on_initial_connect` is set, the call never fails.
 pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<Client, ConnectError> {
     connect_with_events(servers, options, |_| {}).await
 }
 
-/// As [`connect`], and calls `on_event` for each event after logging it, also for publisher
-/// connections. The callback must not block: an event is dropped if 128 others are waiting.
+/// Connects as [`connect`], and calls `on_event` for each event after logging the event, also for
+/// publisher connections. The callback must not block: an event is dropped if 128 other events are
+/// waiting.
 ///
 /// # Errors
 ///
@@ -167,7 +168,8 @@ pub async fn connect_with_events(
     Ok(client)
 }
 
-/// A malformed address may hold a password, so the error omits it.
+/// Parses server addresses. A malformed address may hold a password, so the error omits the
+/// address.
 pub(crate) fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
     servers.servers().map_err(malformed)
 }
@@ -177,18 +179,19 @@ fn malformed(error: std::io::Error) -> ConnectError {
     ConnectError::new("?".to_owned(), None, source)
 }
 
-/// Without credentials.
+/// Formats a server address without credentials.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
 }
 
-/// The [`inbox_prefix`] of the user in the addresses; `None` without a user and password.
+/// Returns the [`inbox_prefix`] of the user in the addresses, or `None` without a user and
+/// password.
 #[must_use]
 pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
     user_of(servers).map(|user| inbox_prefix(&user))
 }
 
-/// A token has no user name.
+/// Returns the user name in the addresses. A token has no user name.
 fn user_of(servers: &[ServerAddr]) -> Option<String> {
     let named = servers.iter().find(|server| server.password().is_some())?;
     let user = named.username()?;
@@ -207,11 +210,11 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
     }
 }
 
-/// Removes credentials, because async-nats logs addresses at level debug.
+/// Removes credentials from addresses, because async-nats logs addresses at level debug.
 fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, ConnectError> {
     let bare = servers.into_iter().map(|server| {
         let mut url = server.into_inner();
-        // Fails only for an address without a host, which has no credentials either.
+        // Removing the password fails only for an address without a host, which has no credentials.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         ServerAddr::from_url(url)
@@ -243,8 +246,8 @@ impl ConnectError {
         )
     }
 
-    /// The kind of failure, as async-nats classifies it, but a failed TLS handshake is always
-    /// [`ConnectErrorKind::Tls`].
+    /// The kind of failure, as async-nats classifies the failure. Exception: a failed TLS handshake
+    /// is always [`ConnectErrorKind::Tls`].
     #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         let is_handshake = std::error::Error::source(&self.source)
@@ -330,7 +333,8 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    /// One address refuses connections, the other accepts without a reply. A round reports either.
+    /// Each attempt reports one of these reasons.
+    /// reports one of both reasons.
     #[tokio::test(start_paused = true)]
     async fn each_reason_for_waiting_is_logged_once() {
         let log = Log::default();

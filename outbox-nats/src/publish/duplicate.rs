@@ -1,8 +1,8 @@
 //! Checks that a duplicate acknowledgement belongs to the message that was sent.
 //!
 //! JetStream drops a message with a known id, whatever its contents. Two outboxes on one stream may
-//! use the same id for different events; the second event is acknowledged but not stored. Cost: one
-//! read of the stream for each duplicate acknowledgement.
+//! use the same id for different events; the second event is acknowledged but not stored. The check
+//! costs one read of the stream for each duplicate acknowledgement.
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};
@@ -13,8 +13,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::headers;
 
-/// A message that the stream has deleted since counts as this message. The event is compared, not
-/// the source, which an operator may change.
+/// Fails if the stored message has another event. A message that the stream has deleted since
+/// counts as the same. The source is not compared, because an operator may change the source.
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -29,7 +29,8 @@ pub(crate) async fn check(
             .get_stream_no_info(attempt.stream)
             .await
             .map_err(|error| failed(error.into()))?;
-        // From the stream's leader: a replica may not have the message yet.
+        // The message is read from the stream's leader, because a replica may not have the message
+        // yet.
         match stream.get_raw_message(receipt.stream_sequence).await {
             Ok(stored) => Ok(Some(stored)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
@@ -89,6 +90,6 @@ fn is_same(message: &Message, stored: &StreamedMessage) -> bool {
         && stored.aggregate == message.aggregate
         && stored.sequence == message.sequence
         && stored.event_type == message.event_type
-        // Headers have microsecond precision.
+        // Times in headers have microsecond precision.
         && apart.abs() <= time::Duration::MICROSECOND
 }

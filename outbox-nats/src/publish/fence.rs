@@ -3,8 +3,8 @@
 //! Each message carries the stream sequence of the previous message on its aggregate's subject. So
 //! the server rejects a late message of an old relay once another relay has published.
 //!
-//! Invariants: a rejected message counts as stored only if it is found on the subject. It is sent
-//! again only with the stream sequence just read.
+//! Invariants: a rejected message counts as stored only if the message is found on the subject. A
+//! rejected message is sent again only with a stream sequence that was read after the rejection.
 //!
 //! Without a cached stream sequence, and after a rejection, the last message of the subject
 //! decides:
@@ -17,11 +17,12 @@
 //! | the same or a higher sequence, or a replayed copy | search: stored if found, else send |
 //!
 //! The search (module `search`) distinguishes a late copy from a dead letter that later messages
-//! have overtaken. An overtaken message is published at the end. Replayed copies (message id other
-//! than event id) have an old sequence, so each rejection of a copy needs a search.
+//! have overtaken. An overtaken message is published at the end of the subject. Replayed copies
+//! (message id other than event id) have an old sequence, so each rejection of a copy needs a
+//! search.
 //!
 //! Servers 2.9 and clusters answer a known id with "duplicate" before they compare the stream
-//! sequence; newer single servers compare first. Both lead to the same receipt.
+//! sequence; newer single servers compare first. The receipt is the same.
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
@@ -53,7 +54,8 @@ pub(crate) async fn send(
     encode: impl Fn() -> Result<PublishMessage, PublishError>,
 ) -> Result<Receipt, PublishError> {
     let first = message.sequence == Some(1) && !is_replay(message);
-    // Almost always new, so its subject is not read first.
+    // The first message of an aggregate almost always has a new subject, so the subject is not
+    // read.
     let mut expected = publisher.stream_sequences().get(&subject).or(first.then_some(0));
     let mut refused = None;
     for _ in 0..TRIES_MAX {
@@ -71,7 +73,7 @@ pub(crate) async fn send(
         match publisher.send(attempt, subject.clone(), publish, deadline).await {
             Ok(receipt) if receipt.duplicate => {
                 publisher.searches().forget(message.id);
-                // The receipt may name an older stream sequence than the last one.
+                // A duplicate's receipt may name an older stream sequence than the subject's last.
                 publisher.stream_sequences().forget(&subject);
                 return Ok(receipt);
             }
@@ -144,8 +146,8 @@ async fn standing(
         .map_err(|_| attempt.unconfirmed(publisher.config().ack_timeout))?
 }
 
-/// Checks before the first message that a subject can be read and searched. Creates and deletes a
-/// consumer.
+/// Checks before the first message that the user may read and search a subject. Creates and deletes
+/// a consumer.
 pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishError> {
     let EventStream {
         name: stream, prefix, ..

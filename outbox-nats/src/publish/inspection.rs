@@ -21,7 +21,7 @@ impl JetStreamPublisher {
             .await
     }
 
-    /// Why the stream would reject a message, if that can be predicted. Sends nothing.
+    /// Why the stream would reject a message, if `outlook` proves a rejection. Sends no request.
     #[must_use]
     pub fn foresee(&self, outlook: &StreamOutlook, message: &Message) -> Option<Refusal> {
         let unsendable = |what: String| Refusal::Unsendable { what };
@@ -37,8 +37,8 @@ impl JetStreamPublisher {
         outlook.refuses(&subject, bytes)
     }
 
-    /// The durable pull consumers with a filter for a message, by name. One request per 256
-    /// consumers of the stream.
+    /// Lists the durable pull consumers with a filter for a message, by name. Sends one request per
+    /// 256 consumers of the stream.
     ///
     /// # Errors
     ///
@@ -56,10 +56,11 @@ impl JetStreamPublisher {
         Ok(readings)
     }
 
-    /// The service that numbers the events of a message's aggregate: `ce-source` of the message on
-    /// the stream, empty without this header. `None` if another message has this stream sequence,
-    /// as on a recreated stream. Two requests; the user needs permission to publish on
-    /// `$JS.API.STREAM.INFO.<stream>` and `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// Returns the service that numbers the events of a message's aggregate: header `ce-source` of
+    /// the message on the stream, or empty without this header. Returns `None` if another message
+    /// has this stream sequence, as on a recreated stream. Sends two requests; the user needs
+    /// permission to publish on `$JS.API.STREAM.INFO.<stream>` and
+    /// `$JS.API.STREAM.MSG.GET.<stream>`.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ use crate::stream::subject::captures;
 
 pub(crate) const WINDOW: usize = 1024;
 
-/// The window, plus publishes after their caller stopped waiting. The JetStream context blocks
-/// without limit beyond this number.
+/// Maximum number of publishes in flight: the relay's window, and publishes whose caller stopped
+/// waiting. The JetStream context blocks without limit beyond this number.
 const IN_FLIGHT_MAX: usize = WINDOW + 256;
 
 /// How a [`JetStreamPublisher`] publishes.
@@ -48,8 +48,8 @@ const IN_FLIGHT_MAX: usize = WINDOW + 256;
 pub struct PublisherConfig {
     /// The CloudEvents source: a name or URI of this service. Default `outbox`.
     pub source: String,
-    /// Bound on one publish, from the call to the acknowledgement. The relay's lease must be
-    /// longer. A short bound publishes twice under load. Default 5 s.
+    /// Maximum time of one publish, from the call to the acknowledgement. The relay's lease must be
+    /// longer. With a short timeout, the relay publishes messages twice under load. Default 5 s.
     pub ack_timeout: Duration,
 }
 
@@ -69,17 +69,20 @@ impl PublisherConfig {
     }
 }
 
-/// The [`Publisher`] for JetStream. Clones share the connection and the window.
+/// The [`Publisher`] for JetStream. Clones share the connection and the window of messages in
+/// flight.
 ///
-/// With a client of [`connect`](crate::connect), the publisher opens its own connection at its
-/// first use, on its own thread.
+/// With a client of [`connect`](crate::connect), the publisher opens its own connection on its own
+/// thread at the first publish.
 ///
-/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while
-///   disconnected. The first publishes wait up to 2 s for the connection.
-/// * **Cancellation.** A message already passed to the connection may be stored later.
-/// * **Abandon.** Queued messages are dropped with the connection, within 1 s. Reconnecting takes
-///   up to 2 s more. Bytes in the operating system's buffers may still arrive. A client from
-///   another source is only asked to reconnect.
+/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`]. While the publisher
+///   is disconnected, a publish fails at once. The first publishes wait up to 2 s for the
+///   connection.
+/// * **Cancellation.** If a publish is cancelled, a message already passed to the connection may be
+///   stored later.
+/// * **Abandon.** [`Publisher::abandon`] drops queued messages with the connection, within 1 s.
+///   Reconnecting takes up to 2 s more. Bytes in the operating system's buffers may still arrive. A
+///   client from another source can only be asked to reconnect.
 /// * **Not guaranteed.** A message in flight when the connection broke may be stored although its
 ///   failure was reported.
 #[derive(Clone)]
@@ -106,15 +109,15 @@ impl JetStreamPublisher {
         }
     }
 
-    /// Sets the configuration, before the first use: the returned publisher shares no connection
-    /// with earlier clones.
+    /// Sets the configuration. Call `with_config` before the first publish: the returned publisher
+    /// shares no connection with earlier clones.
     #[must_use]
     pub fn with_config(self, config: PublisherConfig) -> Self {
         let client = self.client().clone();
         Self::new(self.stream, client, config)
     }
 
-    /// The given client.
+    /// The client that was passed to the constructor.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.line.given()
@@ -126,13 +129,14 @@ impl JetStreamPublisher {
         &self.stream
     }
 
-    /// The configuration.
+    /// The configuration of this publisher.
     #[must_use]
     pub fn config(&self) -> &PublisherConfig {
         &self.config
     }
 
-    /// Whether the publishing connection is up, for a health check. `false` before the first use.
+    /// Whether the publisher's connection is up, for a health check. Returns `false` before the
+    /// first publish.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         let slot = self.line.slot();
@@ -179,8 +183,9 @@ impl JetStreamPublisher {
         subject.map_err(|error| unsendable(message, "a subject").with_source(error))
     }
 
-    /// Rejects a fixed subject that the stream does not capture: a writer could otherwise send
-    /// requests to another program. The relay retries, because an operator may add the subject.
+    /// Rejects a fixed subject that the stream does not capture, because a writer could otherwise
+    /// send requests to another program. The relay retries the message, because an operator may add
+    /// the subject.
     async fn check_captured(&self, message: &Message, subject: &str) -> Result<(), PublishError> {
         let captured = |subjects: &[String]| captures(subjects, subject);
         let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +270,7 @@ impl JetStreamPublisher {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// Class `Unknown`, unless the server denies receiving replies.
+    /// Classifies a missing answer: `Unknown`, unless the server denies receiving replies.
     fn silence(&self, live: &Live, attempt: &PublishAttempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
@@ -344,7 +349,7 @@ impl Publisher for JetStreamPublisher {
         Ok(receipt)
     }
 
-    /// Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`] for each of three
+    /// Waits at most 2 s for the connection, and [`PublisherConfig::ack_timeout`] for each of three
     /// requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         if let Some(reason) = self.stream.contradiction() {
@@ -364,7 +369,7 @@ impl Publisher for JetStreamPublisher {
         Ok(warnings)
     }
 
-    /// Bounded by 3 s.
+    /// Ends within 3 s.
     async fn abandon(&self) {
         self.line.renew().await;
     }

@@ -1,9 +1,9 @@
 //! Classifies JetStream's answer to a publish for the relay.
 //!
 //! Invariants: a message counts as stored only with an acknowledgement that has a stream sequence
-//! on the expected stream. A failure is permanent only if every retry would be rejected too; any
-//! other message is sent again with the same id. Kinds and codes decide, never texts, which change
-//! between server versions.
+//! on the expected stream. A failure is permanent only if the server would reject every retry;
+//! after any other failure, the message is sent again with the same id. Error kinds and codes
+//! decide, never texts, which change between server versions.
 //!
 //! | answer | class |
 //! |---|---|
@@ -46,7 +46,8 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
         )
 }
 
-/// During a leader election, or after a lost majority. Other rejections mean a wrong request.
+/// Whether a rejection comes from a leader election or a lost majority. Other rejections mean a
+/// wrong request.
 pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     match refused.error_code() {
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,
@@ -172,7 +173,8 @@ enum Cause {
     },
     Subject,
     Unreadable,
-    /// Closed here or by its owner. async-nats does not export this error.
+    /// The connection was closed by this publisher or by the client's owner. async-nats does not
+    /// export this error.
     Closed,
     Other,
 }

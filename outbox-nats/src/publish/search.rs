@@ -1,8 +1,8 @@
 //! Searches the subject of an aggregate for a message, across several publishes if needed.
 //!
 //! Each search continues where the previous search for the same message ended. Invariant: a message
-//! counts as absent only if every message on its subject was seen, from an hour before it was
-//! recorded to the end.
+//! counts as absent only if every message on its subject was read, from an hour before the message
+//! was recorded to the end of the stream.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
-/// Each search blocks its aggregate, so more are rare.
+/// Maximum number of remembered searches. Each search blocks its aggregate, so more searches are
+/// rare.
 const SEARCHES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -54,7 +55,8 @@ impl Searches {
     }
 }
 
-/// If the time is too short, the error is transient, and the next call continues.
+/// Searches for the message. If the deadline is too short, the error is transient, and the next
+/// call continues.
 pub(crate) async fn find(
     publisher: &JetStreamPublisher,
     message: &Message,
@@ -62,7 +64,7 @@ pub(crate) async fn find(
     deadline: Instant,
 ) -> Result<Option<u64>, PublishError> {
     let id = message.id;
-    // The remaining time is for deleting the consumer.
+    // The time between `until` and `deadline` is for deleting the consumer.
     let until = deadline - publisher.config().ack_timeout / 4;
     publisher.connected(async |live| {
         let log = Log::open(live, attempt.stream).await?;
@@ -75,7 +77,7 @@ pub(crate) async fn find(
                 found = Some(stream_sequence);
                 return false;
             }
-            // Saved at once: this future may be dropped at its next await.
+            // The progress is saved at once: this future may be dropped at its next await.
             publisher.searches().note(id, &made_at, stream_sequence);
             seen = stream_sequence;
             Instant::now() < until

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::mem;
 
-/// About 20 MB with long ids. Each other aggregate costs a look-up.
+/// Maximum number of cached stream sequences, about 20 MB with long ids. Each other aggregate costs
+/// a request.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
-/// In two generations: the older is dropped when the younger is full.
+/// The cache has two generations: the older is dropped when the younger is full.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSequences {
     young: HashMap<String, u64>,

@@ -19,7 +19,7 @@ use crate::stream::subject::captures;
 
 const STORED_BESIDE: u64 = 30;
 
-/// Subjects in one answer of the server.
+/// Maximum number of subjects in one answer of the server.
 const SUBJECTS_MAX: usize = 100_000;
 
 /// The state of a stream, as far as it causes rejections.
@@ -28,7 +28,7 @@ const SUBJECTS_MAX: usize = 100_000;
 pub struct StreamOutlook {
     /// The stream's name.
     pub name: String,
-    /// The captured subjects; `None` if the stream does not exist.
+    /// The subjects that the stream captures; `None` if the stream does not exist.
     pub subjects: Option<Vec<String>>,
     /// Whether the stream is sealed.
     pub is_sealed: bool,
@@ -37,12 +37,14 @@ pub struct StreamOutlook {
     /// Bytes left before the stream rejects messages; `None` without a limit, or if a full stream
     /// drops its oldest messages.
     pub bytes: Option<Room>,
-    /// Messages left before the stream rejects messages; `None` as for bytes.
+    /// Messages left before the stream rejects messages; `None` under the same conditions as
+    /// `bytes`.
     pub messages: Option<Room>,
-    /// Maximum of messages per subject before the stream rejects (`max_msgs_per_subject` with
-    /// `discard_new_per_subject`); `None` without this limit.
+    /// Maximum number of messages per subject before the stream rejects messages
+    /// (`max_msgs_per_subject` with `discard_new_per_subject`); `None` without this limit.
     pub messages_of_subject: Option<u64>,
-    /// The subjects at this limit, among the first 100,000 that the server lists.
+    /// The subjects with `messages_of_subject` messages, among the first 100,000 that the server
+    /// lists.
     pub full_subjects: BTreeSet<String>,
     /// The largest message that server and stream accept, with headers, in bytes.
     pub message_bytes: usize,
@@ -52,9 +54,9 @@ pub struct StreamOutlook {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Room {
-    /// The remaining amount.
+    /// The bytes or messages left.
     pub left: u64,
-    /// The limit.
+    /// The limit, in bytes or messages.
     pub most: u64,
 }
 
@@ -95,7 +97,7 @@ pub enum Refusal {
     NotCaptured {
         /// The stream's name.
         stream: String,
-        /// The subject.
+        /// The subject of the message.
         subject: String,
     },
     /// The stream is sealed.
@@ -112,19 +114,19 @@ pub enum Refusal {
     Full {
         /// The stream's name.
         stream: String,
-        /// The reached limit.
+        /// The reached limit of the stream.
         limit: Limit,
     },
     /// The message is too large.
     TooLarge {
         /// The message size with headers, in bytes.
         bytes: usize,
-        /// The maximum size, in bytes.
+        /// The maximum message size, in bytes.
         limit: usize,
     },
-    /// The stored row was changed: a subject or header cannot be sent.
+    /// A subject or header cannot be sent, because the stored row was changed.
     Unsendable {
-        /// The invalid part.
+        /// The invalid subject or header.
         what: String,
     },
 }
@@ -176,14 +178,14 @@ pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, Publi
     };
     let mut outlook = outlook_of(stream.cached_info(), max_payload);
     if let Some(most) = outlook.messages_of_subject {
-        // Without an answer no subject counts as full.
+        // If the server does not answer, no subject counts as full.
         outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
     }
     Ok(outlook)
 }
 
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
-    // One more than the existing subjects would cause another request.
+    // Asking for more subjects than exist would cause another request.
     let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
     let mut counts = stream
         .info_with_subjects(">")

@@ -1,4 +1,5 @@
-//! The durable consumers of the stream, and their positions. Nothing is received or changed.
+//! The durable consumers of the stream, and their positions. This module receives and changes
+//! nothing.
 
 use async_nats::jetstream::consumer::Info;
 use futures_util::TryStreamExt as _;
@@ -14,15 +15,15 @@ use crate::subscribe::backlog::max_unacknowledged;
 pub struct StreamReading {
     /// The consumer's name.
     pub consumer: String,
-    /// The stream sequence of its last delivery.
+    /// The stream sequence of the consumer's last delivery.
     pub delivered: u64,
-    /// The ack floor: the stream sequence up to which everything is acknowledged.
+    /// The ack floor: the stream sequence up to which all messages are acknowledged.
     pub floor: u64,
-    /// Delivered, unacknowledged messages.
+    /// Number of delivered, unacknowledged messages.
     pub unacknowledged: u64,
     /// The bound on unacknowledged messages; `None` without a bound.
     pub max_ack_pending: Option<u64>,
-    /// Whether a process has an open pull request.
+    /// Whether a process has an open pull request on the consumer.
     pub is_receiving: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Converts headers between the codec of `outbox-core` and async-nats.
 //!
-//! Invariant: no input panics. async-nats panics at line breaks in a text, so names and values are
-//! checked here first.
+//! Invariant: no input panics. async-nats panics at line breaks in a text, so this module checks
+//! names and values first.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -61,7 +61,7 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
     })
 }
 
-/// Does not copy. A line break is an error; async-nats would panic.
+/// Converts a value without a copy. A line break is an error, because async-nats would panic.
 fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(HeaderError::Value {

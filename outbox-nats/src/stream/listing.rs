@@ -1,7 +1,7 @@
 //! Lists the messages on the stream without reading their payloads, with an ephemeral consumer.
 //!
-//! Invariants: reading ends at the stream sequence that was the last one at its start. An
-//! incomplete answer is an error.
+//! Invariants: reading ends at the stream sequence that was the stream's last at the start of the
+//! reading. An incomplete answer is an error.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -30,23 +30,23 @@ use crate::stream::message;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::subscribe::pull::connects;
 
-/// Messages per batch, with about half a kilobyte of headers each.
+/// Messages per batch. A message has about half a kilobyte of headers.
 const BATCH: usize = 1_000;
 
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Bounds on reading through the JSON API before the next attempt with a consumer.
+/// Maximum number of messages read through the JSON API before the next attempt with a consumer.
 pub(crate) const RAW_MESSAGES: usize = 1_000;
 pub(crate) const RAW_BYTES: usize = 32 << 20;
 
 /// Maximum clock difference between database and broker.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Inactivity after which the server removes the consumer; longer than the pause between batches.
+/// Inactivity after which the server removes the consumer. Longer than the pause between batches.
 const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Reads over the publisher's connection, up to 5 s for each batch of 1,000. Only retention Limits
-/// is accepted: other streams delete acknowledged messages, so they would look lost.
+/// is accepted: with other retention, acknowledged messages are deleted and would look lost.
 impl StreamLog for JetStreamPublisher {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         self.connected(async |live| {
@@ -64,7 +64,7 @@ impl StreamLog for JetStreamPublisher {
     }
 }
 
-/// Reads the message's subject. Only retention Limits is accepted.
+/// Reads the stored message of a subject. Only retention Limits is accepted.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -86,7 +86,7 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
-/// Reads as [`StreamLog`] does. Only retention Limits is accepted.
+/// Reads the stream as [`StreamLog`] does. Only retention Limits is accepted.
 impl StreamReader for JetStreamPublisher {
     async fn read(
         &self,
@@ -124,7 +124,7 @@ pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     At(OffsetDateTime),
-    /// With the first message after this stream sequence.
+    /// Reading starts with the first message after this stream sequence.
     Behind(u64),
 }
 
@@ -178,12 +178,13 @@ impl Log {
         Err(PublishError::new(FailureClass::Configuration, context))
     }
 
-    /// A recreated stream of the same name assigns its stream sequences again.
+    /// Creation time of the stream. A recreated stream of the same name assigns its stream
+    /// sequences again.
     pub(crate) fn made_at(&self) -> String {
         format!("{:?}", self.handle.cached_info().created)
     }
 
-    /// Calls `see` with stream sequence and headers from `start` on, in stream order, until it
+    /// Calls `see` with stream sequence and headers from `start` on, in stream order, until `see`
     /// returns `false`. Returns whether `see` has seen all messages.
     pub(crate) async fn read(
         &self,
@@ -351,7 +352,7 @@ impl Log {
 }
 
 enum Reading {
-    /// With `false` if `see` has stopped the reading.
+    /// The reading has ended; `false` if `see` has stopped the reading.
     Ended(bool),
     BrokeOff {
         behind: u64,
@@ -376,8 +377,9 @@ fn silent(stream: &str, what: &str) -> PublishError {
     )
 }
 
-/// `None` if the time is out of range. Converted through text, because the time type of async-nats
-/// depends on the features of the whole build.
+/// The start policy of a consumer from a time on; `None` if the time is out of range. The time is
+/// converted through text, because the time type of async-nats depends on the features of the whole
+/// build.
 pub(crate) fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });

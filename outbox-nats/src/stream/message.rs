@@ -27,7 +27,8 @@ pub(crate) struct RawMessage {
     pub(crate) stored_at: OffsetDateTime,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
-    /// async-nats closes the connection at this delivery, or takes it for a status of the server.
+    /// async-nats closes the connection at a delivery of this message, or takes the delivery for a
+    /// server status.
     pub(crate) breaks_client: bool,
 }
 
@@ -59,7 +60,7 @@ pub(crate) async fn at(
     get(context, stream, &serde_json::json!({ "seq": stream_sequence })).await
 }
 
-/// From the stream's leader, because a replica may lag.
+/// Reads the last message of a subject from the stream's leader, because a replica may lag.
 pub(crate) async fn last(
     context: &Context,
     stream: &str,
@@ -107,7 +108,8 @@ fn decode(message: &Value) -> Option<RawMessage> {
     })
 }
 
-/// Returns also whether async-nats parses the block as exactly these headers and no status.
+/// Parses a header block. Returns also whether async-nats parses the block as exactly these headers
+/// and no status.
 fn parse(block: &[u8]) -> (HeaderMap, bool) {
     let mut headers = HeaderMap::new();
     if block.is_empty() {
@@ -152,7 +154,8 @@ fn parse(block: &[u8]) -> (HeaderMap, bool) {
 }
 
 impl RawMessage {
-    /// The server finds a delivery by its stream sequence, so an acknowledgement works.
+    /// The server finds a delivery by its stream sequence, so acknowledging the returned message
+    /// works.
     pub(crate) fn into_delivery(self, context: &Context, stream: &str, consumer: &str) -> jetstream::Message {
         let stored_at = self.stored_at.unix_timestamp_nanos();
         let reply = format!(

@@ -30,16 +30,16 @@ const SHARDS_MAX: u32 = 65_536;
 /// Whether this process may create and change streams and consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Provisioning {
-    /// Create missing streams, and add missing subjects and settings.
+    /// Creates missing streams and consumers, and adds missing subjects and settings.
     #[default]
     Create,
-    /// Change nothing. A missing part is an error with the command that creates it.
+    /// Changes nothing. If a part is missing, the error contains the command that creates the part.
     VerifyOnly,
 }
 
 /// The stream that carries events: name, subjects, limits and mode.
 ///
-/// Processes that share a stream should build this value in one shared function.
+/// Processes that share a stream should build this description in one shared function.
 ///
 /// | for | call |
 /// |---|---|
@@ -61,7 +61,7 @@ pub enum Provisioning {
 /// # }
 /// ```
 ///
-/// Storage is file, retention is by limits, and the discard policy is `new`: a full stream rejects
+/// The stream has file storage, retention by limits and discard policy `new`: a full stream rejects
 /// messages, which then wait in the outbox. Deduplication survives a server restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventStream {
@@ -85,8 +85,8 @@ impl Default for EventStream {
 }
 
 impl EventStream {
-    /// Describes a stream with this name: 1 to 255 characters of `[A-Za-z0-9_-]`, checked by
-    /// [`provision`](Self::provision). Nothing is sent.
+    /// Describes the stream `name`. [`provision`](Self::provision) checks that the name has 1 to
+    /// 255 characters of `[A-Za-z0-9_-]`. No request is sent.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Prefix`] as for [`SubjectPrefix::new`].
+    /// [`SubjectError::Prefix`] if [`SubjectPrefix::new`] rejects the prefix.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, SubjectError> {
         self.prefix = SubjectPrefix::new(prefix)?;
         Ok(self)
@@ -121,8 +121,8 @@ impl EventStream {
         captures(subjects, &self.prefix.wildcard())
     }
 
-    /// Adds a subject that the stream captures. The first one replaces the default `<prefix>.>`.
-    /// Provisioning adds the fixed subjects of events.
+    /// Adds a subject that the stream captures. The first added subject replaces the default
+    /// `<prefix>.>`. Provisioning adds the fixed subjects of events.
     #[must_use]
     pub fn with_subject(mut self, subject: impl Into<String>) -> Self {
         self.subjects.push(subject.into());
@@ -130,20 +130,24 @@ impl EventStream {
     }
 
     outbox_core::__setters! {
-        /// Sets the time within which the server drops a second message with the same id. It should
-        /// be longer than a relay restart; each id costs the server 200 to 260 bytes of memory. Not
-        /// above the [maximum age](Self::with_max_age). Default 10 min.
+        /// Sets the duplicate window, within which the server drops a second message with the same
+        /// id. The window should be longer than a relay restart, and at most the [maximum
+        /// age](Self::with_max_age). Each id costs the server 200 to 260 bytes of memory. Default
+        /// 10 min.
         fn with_duplicate_window(duplicate_window: Duration);
-        /// Sets the age at which messages are deleted; zero for never. Consumers must read messages
-        /// within this time, and inboxes must keep ids at least as long. Applied on creation only;
-        /// a shorter age of an existing stream is a [warning](crate::StreamReport::warnings).
+        /// Sets the maximum age, at which the server deletes messages; zero for never. Consumers
+        /// must read messages within this time, and inboxes must keep message ids at least as long.
+        /// The age is applied only when the stream is created. If an existing stream has a shorter
+        /// age, [`provision`](Self::provision) returns a [warning](crate::StreamReport::warnings).
         /// Default 14 days.
         fn with_max_age(max_age: Duration);
-        /// Sets the maximum size of the stream in bytes. Set it in production: a full disk stops
-        /// the whole server. Applied on creation only. Default: no limit.
+        /// Sets the maximum size of the stream in bytes. Set a limit in production: a full disk
+        /// stops the whole server. The limit is applied only when the stream is created. Default:
+        /// no limit.
         fn with_max_bytes(max_bytes: u64);
-        /// Sets the replicas in a cluster, 1 to 5. Three survive the loss of a server. Applied on
-        /// creation only; fewer replicas of an existing stream are a
+        /// Sets the number of replicas of the stream in a cluster, 1 to 5. Three replicas survive
+        /// the loss of a server. The number is applied only when the stream is created. If an
+        /// existing stream has fewer replicas, [`provision`](Self::provision) returns a
         /// [warning](crate::StreamReport::warnings). Default 1.
         fn with_replicas(replicas: usize);
         /// Sets whether [`provision`](Self::provision) may create and change the stream; for
@@ -164,11 +168,12 @@ impl EventStream {
     ///   `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`). Without the search
     ///   permissions, a rejected message is
     ///   [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown).
-    /// * **Publisher cost**: after a restart, one look-up per aggregate. The stream sequences of
-    ///   65,536 aggregates are cached.
+    /// * **Publisher cost**: after a restart, one request per aggregate. The publisher caches the
+    ///   stream sequences of 65,536 aggregates.
     /// * **Consumers** receive all event types of each subscribed aggregate type. The inbox skips
     ///   event types without a handler as long as a consumer name has up to about 150 event types.
-    ///   Above that, every message counts as requested and is redelivered.
+    ///   With more event types, every message counts as requested, so unhandled messages are
+    ///   redelivered.
     ///
     /// All publishers of a stream must use the same mode.
     #[must_use]
@@ -184,9 +189,9 @@ impl EventStream {
     /// The server keeps every subject of a stream in memory, about 220 bytes each. Shards save this
     /// memory for streams with millions of aggregates, but a filter cannot select one aggregate.
     ///
-    /// The setting may change at any time, in any deployment order. After disabling shards, new
-    /// consumers with strategy `sequence` need the setting until no message is left on a shard. Not
-    /// together with [strong mode](Self::with_strong_mode).
+    /// The number of shards may change at any time, in any deployment order. After disabling
+    /// shards, new consumers with strategy `sequence` need the setting until no message is left on
+    /// a shard. Shards exclude [strong mode](Self::with_strong_mode).
     #[must_use]
     pub fn with_subject_shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -199,7 +204,7 @@ impl EventStream {
         &self.name
     }
 
-    /// The age at which messages are deleted; zero for never.
+    /// The age at which the server deletes messages; zero for never.
     #[must_use]
     pub fn max_age(&self) -> Duration {
         self.max_age
@@ -211,8 +216,8 @@ impl EventStream {
         &self.prefix
     }
 
-    /// Connects to the servers of this stream and waits until one is available. The stream is not
-    /// checked.
+    /// Connects to the servers of this stream and waits until a server is available. The call does
+    /// not check the stream.
     ///
     /// While no server answers or the host name does not resolve, the call retries without limit,
     /// with pauses of 100 ms to 2 s. Each reason is logged once. The call uses
@@ -236,9 +241,9 @@ impl EventStream {
         self.connect_with(servers, options).await
     }
 
-    /// As [`Self::connect`], with the caller's options. Start from
-    /// [`connect_options`](crate::connect_options), and do not set `retry_on_initial_connect`:
-    /// rejected credentials would be retried without limit.
+    /// Connects as [`Self::connect`], but with the caller's options. Start from
+    /// [`connect_options`](crate::connect_options). Do not set `retry_on_initial_connect`: with
+    /// this option, the client retries rejected credentials without limit.
     ///
     /// # Errors
     ///
@@ -255,23 +260,23 @@ impl EventStream {
         connect::connect_when_up(connect::parse(servers)?, options).await
     }
 
-    /// A publisher of this stream, for a relay. Nothing is sent or checked; see
-    /// [`Publisher::preflight`](outbox_core::Publisher::preflight).
+    /// Creates a publisher of this stream for a relay, without any request.
+    /// [`Publisher::preflight`](outbox_core::Publisher::preflight) checks the stream.
     #[must_use]
     pub fn publisher(&self, client: Client) -> JetStreamPublisher {
         JetStreamPublisher::new(self.clone(), client, PublisherConfig::default())
     }
 
-    /// A subscriber of this stream, for an inbox. Nothing is sent until
+    /// Creates a subscriber of this stream for an inbox. No request is sent before
     /// [`Subscriber::subscribe`](outbox_core::Subscriber::subscribe).
     #[must_use]
     pub fn subscriber(&self, client: Client) -> JetStreamSubscriber {
         JetStreamSubscriber::new(self.clone(), client)
     }
 
-    /// The filters of a durable consumer for these events: sorted, and no filter covers another.
-    /// With `whole_aggregates`, the filters also select the other events of each aggregate type. A
-    /// server before 2.10 has one wider filter.
+    /// Returns the filters of a durable consumer for these events: sorted, and no filter covers
+    /// another. With `whole_aggregates`, the filters also select the other events of each aggregate
+    /// type. For a server before 2.10, one wider filter replaces them.
     #[must_use]
     pub fn consumer_filters<'a>(
         &self,
@@ -311,7 +316,7 @@ impl EventStream {
         }
     }
 
-    /// How messages get their subjects, as a stable text.
+    /// Describes the layout of message subjects as a stable text.
     pub(crate) fn subjects_of_messages(&self) -> String {
         let prefix = &self.prefix;
         match (self.fenced, self.shards) {

@@ -1,7 +1,7 @@
 //! Checks the stream before the first publish.
 //!
-//! Invariants: nothing is changed. A setting that cannot work is an error with the next step. A
-//! setting that may lose or repeat messages is a warning.
+//! Invariants: nothing is changed. A setting that prevents publishing is an error with the next
+//! step. A setting that may lose or repeat messages is a warning.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::stream::subject::overlap;
 /// Duplicate window that covers an ordinary outage plus the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Below this duplicate window a crash alone may repeat messages. Also the server's default.
+/// Minimum duplicate window: with a shorter window, a crash alone may repeat messages. Also the
+/// server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
 const MESSAGE_BYTES: usize = 1024 * 1024;
@@ -114,7 +115,7 @@ pub(crate) struct Unfit {
     pub(crate) needed: &'static str,
 }
 
-/// A stream with such a setting is never changed.
+/// Finds a setting that makes the stream unfit. An unfit stream is never changed.
 pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
         // Without a source the server transforms every subject.
@@ -185,7 +186,7 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     warnings
 }
 
-/// The settings may be intended, so they are never changed.
+/// Lists settings that may be intended, so the settings are never changed.
 pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();

@@ -18,8 +18,8 @@ const OLDEST_MAX: Duration = Duration::from_secs(1);
 
 const NOT_ASKED: Duration = Duration::from_secs(60);
 
-/// Without the permission to read single messages, each request takes a second and adds a line to
-/// the server's log.
+/// Whether the user may read single messages. Without this permission, each read takes a second and
+/// adds a line to the server's log.
 #[derive(Debug, Default)]
 pub(crate) struct MayRead {
     unanswered_at: Mutex<Option<Instant>>,

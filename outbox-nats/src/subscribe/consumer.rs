@@ -1,11 +1,11 @@
 //! Creates the durable consumer, or updates an existing one.
 //!
 //! Invariants: filters and the list of requested event types (`asked`) only grow, and the list
-//! grows first. The returned configuration is checked, because servers silently ignore unknown
-//! settings: 2.9 accepts several filters and then delivers everything.
+//! grows first. The configuration that the server returns is checked, because servers ignore
+//! unknown settings: 2.9 accepts several filters and then delivers everything.
 //!
 //! A late write can undo changes of other processes, so a writer reads its change back, and each
-//! subscription periodically restores its needs (`interest::cache`).
+//! subscription periodically restores its filters and list entries (`interest::cache`).
 
 use std::time::Duration;
 
@@ -31,13 +31,14 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 
 const ROUNDS: usize = 8;
 
-/// Other processes read shortly before they write, so an overwriting change is visible by then.
+/// Pause before a change is read back. Other processes read shortly before they write, so an
+/// overwriting write is visible by then.
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Durable {
     pub(crate) stream: Stream,
     pub(crate) spec: ConsumerSpec,
-    /// No pattern covers another.
+    /// Filters of which no filter covers another.
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
     pub(crate) has_shards: bool,
@@ -54,8 +55,8 @@ impl Durable {
         (is_new && may_write).then(|| format!("metadata name service {}", self.service))
     }
 
-    /// Each change is read back: another process may have read before the change and written after
-    /// it.
+    /// Creates or updates the consumer. Each change is read back: another process may have read
+    /// before the change and written after it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
@@ -75,7 +76,7 @@ impl Durable {
                 .clone()
                 .into_iter()
                 .chain(self.lacks(&seen))
-                // The last write wins between processes with other bounds.
+                // Between processes with other bounds, the last write wins.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .chain(self.claims(&seen).filter(|_| !is_fitted))
                 .collect();
@@ -84,7 +85,7 @@ impl Durable {
                 self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
             }
             if asks.is_none() && !has_settled && !self.is_filtered_exactly(&seen) {
-                // Another process may have just written the list.
+                // Another process may have just written the list of requested event types.
                 sleep(interest::SETTLES).await;
                 has_settled = true;
                 continue;
@@ -123,8 +124,8 @@ impl Durable {
         })
     }
 
-    /// Bounds stay unchanged, because other processes may want other values. A missing consumer is
-    /// not created.
+    /// Restores filters and list entries of this process. Bounds stay unchanged, because other
+    /// processes may need other values. A missing consumer is not created.
     pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
@@ -149,8 +150,8 @@ impl Durable {
             consumer = name,
             "another program has changed this consumer; restoring: {changes}"
         );
-        // One write for list and filter keeps the time with a narrow filter short. Meanwhile no
-        // process relies on the missing entry (`interest::HEALS`).
+        // A single write for list and filter keeps the time with a narrow filter short. Until the
+        // write, no process relies on the missing entry (`interest::HEALS`).
         self.store(config).await?;
         if is_narrowed {
             self.was_narrowed();
@@ -218,7 +219,8 @@ impl Durable {
         }
     }
 
-    /// A sequence where possible: the search for predecessors starts there.
+    /// The start is a stream sequence where possible, because the search for predecessors begins
+    /// there.
     fn start(&self) -> DeliverPolicy {
         match self.spec.start_at {
             StartAt::New => DeliverPolicy::ByStartSequence {
@@ -281,7 +283,8 @@ impl Durable {
         without_covered(filters.chain(self.filters.iter().cloned()))
     }
 
-    /// The process that wrote such a filter had waited for [`interest::SETTLES`].
+    /// Whether each requested event type has its own filter. The process that wrote the filter had
+    /// waited for [`interest::SETTLES`].
     fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
         let mut events = self.spec.events.iter();
@@ -391,7 +394,7 @@ impl Durable {
     }
 }
 
-/// A start time after the creation counts as the creation time.
+/// The consumer's start. A start time after the consumer's creation counts as the creation time.
 pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
     match info.config.deliver_policy {
         DeliverPolicy::ByStartTime { start_time } => DeliverPolicy::ByStartTime {
@@ -402,7 +405,7 @@ pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
 }
 
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
-    // Opened as a pull consumer, so the conversion cannot fail; a default would appear as a missing
-    // filter.
+    // The consumer was opened as a pull consumer, so the conversion cannot fail. A default would
+    // look like a missing filter.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use outbox_core::SubscriberError;
 
 use crate::publish::outcome::is_temporary;
 
-/// May be temporary.
+/// Builds the error of a failure that may be temporary.
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -16,7 +16,7 @@ pub(crate) fn interrupted(
     }
 }
 
-/// Lasts until a setting changes.
+/// Builds the error of a failure that lasts until a setting changes.
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -6,7 +6,7 @@ use async_nats::jetstream::consumer::pull;
 
 use crate::stream::subject::{covers, narrowest_cover, without_covered};
 
-/// A consumer without filters receives everything.
+/// Lists the filters of a consumer. A consumer without filters receives all messages.
 pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Vec<String> {
     if !filter_subjects.is_empty() {
         return without_covered(filter_subjects.iter().cloned());

@@ -22,12 +22,12 @@ use tokio::time::Instant;
 use crate::stream::listing::{RAW_BYTES, RAW_MESSAGES};
 use crate::stream::message::{self, RawError, RawMessage};
 
-/// The next reconnection continues the check.
+/// Bound on one check. The next reconnection continues the check.
 const CHECK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
-    /// `None` before the first check.
+    /// Number of connections at the last check; `None` before the first check.
     pub(crate) connects: Option<u64>,
     checked: u64,
     breaking: BTreeSet<u64>,

@@ -54,12 +54,13 @@ use crate::subscribe::subscription::JetStreamSubscription;
 pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// Half of the allowed silence of a server. The subscription is rebuilt after twice this time
-    /// without an answer, at least 4 s, and up to 1.5 s more.
+    /// Half of the allowed silence of a server. The subscription is rebuilt after a silence of
+    /// twice this time, at least 4 s, and up to 1.5 s more.
     #[doc(hidden)]
     pub idle_heartbeat: Duration,
-    /// The name of this service in the metadata of its consumers: the file name of the program. Two
-    /// services with one consumer name share its messages, so a warning is logged.
+    /// The name of this service in the metadata of its consumers. Default: the file name of the
+    /// program. If two services use one consumer name, they share its messages, and a warning is
+    /// logged.
     #[doc(hidden)]
     pub service: String,
 }
@@ -87,21 +88,23 @@ impl SubscriberConfig {
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
 /// **A new consumer** starts as its request specifies ([`StartAt`](outbox_core::StartAt)). An
-/// existing consumer keeps its position; if it started elsewhere, a warning is logged. A deleted
-/// consumer is recreated at the next subscription, and starts like a new one. The server redelivers
-/// without limit; attempts and dead letters belong to the inbox.
+/// existing consumer keeps its position; if the existing consumer had another start, a warning is
+/// logged. A deleted consumer is recreated at the next subscription, and starts like a new
+/// consumer. The server redelivers without limit; the inbox counts attempts and stores dead
+/// letters.
 ///
 /// **An existing consumer** gets the requested `ack_wait`, in-flight bound and missing filters.
 /// Filters are never narrowed, for rolling upgrades. The consumer's description lists every event
-/// type that was ever requested, up to 4 KiB of names, about 150 event types. With more, every
-/// message without a handler counts as requested and is redelivered, and a warning is logged. Then
-/// use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving an event type, remove
-/// it from the list and the filters, with `nats consumer edit`.
+/// type that was ever requested, up to 4 KiB of names, about 150 event types. With a longer list,
+/// every message without a handler counts as requested and is redelivered, and a warning is logged.
+/// Then use several consumer names, or `UnknownEvent::Skip` of the inbox. To stop receiving an
+/// event type, remove the event type from the description and the filters, with `nats consumer
+/// edit`.
 ///
 /// **A new event type** of an existing consumer is received from the current position; for older
 /// messages, use a new consumer name. Adding an event type takes 1.5 s, until the other processes
-/// have read the list. Subscribing takes as long if filters do not separate event types (a server
-/// before 2.10, whole aggregates).
+/// have read the description. Subscribing takes 1.5 s too if filters do not separate event types (a
+/// server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,
@@ -111,10 +114,10 @@ pub struct JetStreamSubscriber {
     may_read: Arc<MayRead>,
 }
 
-/// Whether the client's connection task has ended. The task of a reconnecting client is still
-/// running.
+/// Whether the client's connection task has ended. A reconnecting client still has a running task.
 pub(crate) fn has_ended(client: &Client) -> bool {
-    // Without a connection task the flush fails at once; otherwise it is harmless.
+    // Without a connection task the flush fails at once. With a connection task the flush is
+    // harmless.
     let flushed = client.flush().now_or_never();
     matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)
 }
@@ -133,14 +136,14 @@ impl JetStreamSubscriber {
         }
     }
 
-    /// Open subscriptions keep their configuration.
+    /// Replaces the configuration. Open subscriptions keep their configuration.
     #[must_use]
     pub fn with_config(mut self, config: SubscriberConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// The connection.
+    /// The client of this subscriber.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
@@ -152,7 +155,7 @@ impl JetStreamSubscriber {
         &self.stream
     }
 
-    /// The configuration.
+    /// The configuration of this subscriber.
     #[must_use]
     pub fn config(&self) -> &SubscriberConfig {
         &self.config
@@ -247,11 +250,12 @@ impl JetStreamSubscriber {
 impl Subscriber for JetStreamSubscriber {
     type Subscription = JetStreamSubscription;
 
-    /// Safe in many processes at once. A few requests of 5 s each. Cancelling leaves at most a
-    /// consumer that the next call uses.
+    /// Concurrent calls from many processes are safe. A call sends a few requests of at most 5 s
+    /// each. A cancelled call leaves at most a consumer, which the next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
-        // Before the first delivery: a later connection has unacknowledged messages to check.
+        // Connections are counted before the first delivery: after a later connection,
+        // unacknowledged messages must be checked.
         let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
         let events = consumer.events.iter().chain(&consumer.siblings).copied();
@@ -262,7 +266,7 @@ impl Subscriber for JetStreamSubscriber {
             prefix: self.stream.prefix.clone(),
             has_shards: self.stream.shards.is_some(),
             provisioning: self.config.provisioning,
-            // After the first answer the server's version is known.
+            // The server's version is known only after the first answer.
             many_filters: self.client.is_server_compatible(2, 10, 0),
             service: self.config.service.clone(),
         };
@@ -277,7 +281,7 @@ impl Subscriber for JetStreamSubscriber {
         Ok(subscription.pulling(consumer.prefetch, heartbeat))
     }
 
-    /// One request of at most 5 s.
+    /// Sends one request of at most 5 s.
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         let stream = self.read_stream().await?;
         let Info { config, state, .. } = stream.cached_info();
@@ -296,8 +300,8 @@ impl Subscriber for JetStreamSubscriber {
         })
     }
 
-    /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The
-    /// age is missing on servers before 2.10, and without the permission
+    /// Sends two requests of at most 5 s each and, for each filter, one request of at most 1 s, all
+    /// at once. The age is missing on servers before 2.10, and without the permission
     /// `$JS.API.STREAM.MSG.GET.<stream>`.
     async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
         let stream = self.read_stream().await?;

@@ -33,11 +33,11 @@ pub(crate) struct Predecessors {
     events: HashMap<&'static str, BTreeSet<&'static str>>,
     /// Aggregate types with fixed subjects, which do not name the aggregate.
     scattered: HashSet<&'static str>,
-    /// The first message on a shared subject may belong to another aggregate, and earlier messages
-    /// may be on another subject.
+    /// Whether this program has shards. The first message on a shared subject may belong to another
+    /// aggregate, and earlier messages may be on another subject.
     has_shards: bool,
     started_at: DeliverPolicy,
-    /// Bounds of the stream sequence of the start, if the start is a time.
+    /// Bounds of the start's stream sequence, if the consumer starts at a time.
     started: Mutex<(u64, u64)>,
 }
 
@@ -66,8 +66,8 @@ impl Predecessors {
         }
     }
 
-    /// One request for each event type of the aggregate plus one, all at once. A start time is
-    /// first resolved to a start sequence.
+    /// Sends one request for each event type of the aggregate plus one, all at once. A start time
+    /// is first resolved to a stream sequence.
     pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
         let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
             return Ok(true);
@@ -112,7 +112,7 @@ impl Predecessors {
         }
         let fenced = format!("{}.{aggregate}.{id}", self.prefix);
         let of_type = |name: &&str| match *name {
-            // Includes types unknown to this program.
+            // The wildcard includes event types unknown to this program.
             "*" => format!("{fenced}.*"),
             name => format!("{fenced}.{}", encode_token(name)),
         };
@@ -131,8 +131,9 @@ impl Predecessors {
         }
     }
 
-    /// Binary search: times grow with stream sequences. At most one request for each doubling of
-    /// the stream, over all calls: the next call continues a cancelled one.
+    /// Finds the start's stream sequence by binary search, because storage times grow with stream
+    /// sequences. Sends at most one request for each doubling of the stream, over all calls: the
+    /// next call continues a cancelled call.
     async fn first_that_is_not(
         &self,
         older: impl Fn(&StreamMessage) -> bool,

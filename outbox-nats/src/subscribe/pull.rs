@@ -1,8 +1,8 @@
 //! Pulls messages of one durable consumer, with short, counted requests.
 //!
 //! Invariants: the number of messages that open requests may still deliver is known. Received
-//! messages are never dropped. A subscription ends by waiting until its open requests are answered
-//! or expired.
+//! messages are never dropped. At its end, a subscription waits until its open requests are
+//! answered or expired.
 //!
 //! If the stream of async-nats is dropped, its buffered and in-flight messages are redelivered only
 //! after `ack_wait`. The protocol cannot cancel a request, so requests are short.
@@ -17,12 +17,13 @@ use async_nats::{Client, Message, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-/// Lifetime of a request on the server, and so the longest wait at the end.
+/// Lifetime of a request on the server, and so the longest wait at the end of a subscription.
 pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Longer than an omitted report of nats-server before 2.10, which looks like a silence of 3 s.
+/// Minimum of the allowed silence. nats-server before 2.10 may omit a report, which looks like a
+/// silence of 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
 const LEFT_OVER: &str = "Nats-Pending-Messages";
@@ -39,7 +40,7 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
-    /// Deliveries on the old connection may be lost. The next call continues.
+    /// Deliveries on the old connection may be lost. The next call of `next` pulls again.
     #[error("the connection was interrupted")]
     Reconnected,
 }
@@ -50,17 +51,17 @@ pub(crate) struct Pull {
     subscriber: async_nats::Subscriber,
     inbox: String,
     requests: String,
-    /// Requested or buffered messages.
+    /// Maximum number of requested or buffered messages.
     prefetch: usize,
     silence_max: Duration,
-    /// What open requests may still deliver, plus buffered messages.
+    /// Number of messages that open requests may still deliver, plus buffered messages.
     pending: usize,
-    /// Last message from the server, shifted by the time without a call of `next`.
+    /// Time of the server's last message, shifted by the time without a call of `next`.
     heard_at: Instant,
     requested_at: Instant,
-    /// Kept between calls, because all calls may be short.
+    /// Time of the next check. Kept between calls of `next`, because all calls may be short.
     look_at: Instant,
-    /// Returned after the messages already received.
+    /// Error to return after the messages already received.
     trouble: Option<PullError>,
     connects: u64,
 }
@@ -94,7 +95,7 @@ impl Pull {
         })
     }
 
-    /// Cancel-safe: the next call repeats each step, and received messages stay.
+    /// Cancel-safe: the next call repeats each step, and received messages stay in the buffer.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
             if self.notice_connection() {
@@ -159,7 +160,8 @@ impl Pull {
         self.client.connection_state() == State::Connected
     }
 
-    /// Outside Tokio's budget, which would sometimes hide a received message.
+    /// Returns a received message, if any. Runs outside Tokio's budget, which would sometimes hide
+    /// a received message.
     fn buffered(&mut self) -> Option<Option<Message>> {
         tokio::task::unconstrained(self.subscriber.next()).now_or_never()
     }
@@ -167,7 +169,7 @@ impl Pull {
     async fn request(&mut self) -> Result<(), PullError> {
         let batch = self.prefetch - self.pending.min(self.prefetch);
         let request = format!(r#"{{"batch":{batch},"expires":{}}}"#, EXPIRES.as_nanos());
-        // If this is cancelled, the request is not sent.
+        // If this call is cancelled, the request is not sent.
         let sent = self
             .client
             .publish_with_reply(self.requests.clone(), self.inbox.clone(), request.into())
@@ -193,11 +195,11 @@ impl Pull {
 
     fn look_around(&mut self) -> Result<(), PullError> {
         let now = Instant::now();
-        // A late check means that `next` was not polled: no silence of the server.
+        // A late check means that `next` was not polled, not that the server was silent.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
         self.look_at = now + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {
-            // All requests have expired. nats-server before 2.10 does not always report it.
+            // All requests have expired. nats-server before 2.10 does not always report the expiry.
             self.pending = 0;
         }
         if self.heard_at.elapsed() < self.silence_max {

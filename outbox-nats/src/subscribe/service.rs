@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use async_nats::jetstream::consumer::pull;
 
-/// Servers before 2.10 keep no metadata.
+/// Metadata key of the service name. Servers before 2.10 keep no metadata.
 const SERVICE: &str = "outbox-service";
 
 pub(crate) fn of_program() -> String {
@@ -35,7 +35,7 @@ impl Owner {
     }
 }
 
-/// Warns if another service is named.
+/// Warns if the consumer's metadata names another service.
 pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool {
     let owner = Owner::of(seen, service);
     if let Owner::Other(other) = &owner {

@@ -1,8 +1,8 @@
 //! Compares the settings of a durable with the required settings, without a server.
 //!
 //! Invariants: a setting that would drop, truncate or reject messages is changed. A setting that
-//! cannot be changed, or that an operator may have chosen, is a warning. `ack_wait` is never
-//! lowered: another version of the program may rely on the longer one.
+//! cannot be changed, or that an operator may have chosen, causes a warning. `ack_wait` is never
+//! lowered, because another version of the program may need a longer `ack_wait`.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use time::OffsetDateTime;
 use crate::stream::listing;
 use crate::subscribe::pull::EXPIRES;
 
-/// Beyond a limit of deliveries the server drops the message without any sign in its metrics.
+/// No limit of deliveries. At a limit, the server drops the message without any sign in its
+/// metrics.
 const UNLIMITED: i64 = -1;
 
-/// A process may have two open requests, so a smaller bound lets a few processes block each other.
-/// The server's default is 512.
+/// Required `max_waiting`. A process may have two open requests, so with a smaller bound, a few
+/// processes block each other. The server's default is 512.
 const WAITING_NEEDED: i64 = 64;
 
 type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);
@@ -152,7 +153,7 @@ pub(crate) fn warnings(
             seen.rate_limit
         ),
     );
-    // The server keeps the time of a finished pause.
+    // The server keeps the end time of a finished pause.
     if let Some(until) = seen.pause_until.filter(|until| *until > now) {
         warn(
             true,
@@ -177,7 +178,7 @@ pub(crate) fn warnings(
 fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
     match start_at {
         StartAt::Time(time) => listing::since(time).as_ref() != Some(seen),
-        // A sequence if this library created it, `New` if an operator did.
+        // The start is a sequence if this library created the consumer, `New` if an operator did.
         StartAt::New => !matches!(seen, DeliverPolicy::ByStartSequence { .. } | DeliverPolicy::New),
         _ => *seen != DeliverPolicy::All,
     }

@@ -1,8 +1,8 @@
 //! Receives deliveries of one durable consumer, across outages.
 //!
 //! Invariants: after any failure, pulling restarts at a bounded rate. A deleted consumer is
-//! detected. A process holds at most `prefetch` messages before the inbox takes them, so that they
-//! do not outlive their `ack_wait` in a buffer.
+//! detected. A process buffers at most `prefetch` messages that the inbox has not taken, so that no
+//! message outlives its `ack_wait` in the buffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::subscribe::pull::{Pull, PullError, connects};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Bound on waiting for room in the send buffer.
+/// Bound on waiting for room for an answer in the client's send buffer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,15 +45,16 @@ pub struct JetStreamSubscription {
     prefetch: usize,
     silence_max: Duration,
     oracle: Arc<Oracle>,
-    /// `None` until the first call, after a failure, and at the end.
+    /// The open pull; `None` until the first call, after a failure, and at the end.
     pull: Option<Pull>,
     rescue: Rescue,
-    /// The check after a reconnection, kept because callers of `next` often drop its future.
+    /// The check for lost deliveries, kept because callers of `next` often drop its future.
     rescuing: Option<BoxFuture<'static, Rescue>>,
     trouble: Trouble,
 }
 
-/// Kept between calls, because a call may be cancelled at any await.
+/// Failures since the last success, kept between calls because a call may be cancelled at any
+/// await.
 #[derive(Debug, Default)]
 struct Trouble {
     failures: u32,
@@ -113,13 +114,15 @@ impl JetStreamSubscription {
         self.trouble.note();
     }
 
-    /// Cancel-safe: the next call repeats each step, and the pause ends at a fixed time.
+    /// Opens the pull. Cancel-safe: the next call repeats each step, and the pause ends at a fixed
+    /// time.
     async fn open(&mut self) -> Result<Pull, SubscriberError> {
         if let Some(until) = self.trouble.pause_until {
             sleep_until(until).await;
         }
         if self.client.connection_state() != State::Connected {
-            // Requests would queue in the client and all be sent after the reconnection.
+            // While disconnected, requests would queue in the client and all be sent after the
+            // reconnection.
             self.abandon_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
             return Err(SubscriberError::Interrupted {
@@ -150,8 +153,9 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Finds deliveries that closed the last connection. Without an answer, they are redelivered
-    /// after `ack_wait` and cause the next reconnection. Cancel-safe: the next call continues.
+    /// Finds deliveries that closed the last connection. If the server does not answer, these
+    /// deliveries are redelivered after `ack_wait` and cause the next reconnection. Cancel-safe:
+    /// the next call continues.
     async fn rescue(&mut self) {
         let connects = connects(&self.client);
         if self.rescuing.is_none() && Some(connects) != self.rescue.connects {
@@ -170,7 +174,7 @@ impl JetStreamSubscription {
             ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
                 self.gone(Some(error.into()))
             }
-            // Subscribing again reports it as a configuration error.
+            // The next subscription reports the ended client as a configuration error.
             _ if has_ended(&self.client) => self.gone(Some(error.into())),
             _ => interrupted(format!("no answer about consumer `{}`", self.name()), error),
         }
@@ -230,7 +234,7 @@ impl Subscription for JetStreamSubscription {
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
 
-    /// Takes up to half a second, until the last pull request expires.
+    /// Stops pulling. Takes up to half a second, until the last pull request expires.
     async fn stop(&mut self) -> Vec<JetStreamDelivery> {
         let messages = match &mut self.pull {
             Some(pull) => pull.finish().await,
@@ -241,7 +245,8 @@ impl Subscription for JetStreamSubscription {
         deliveries.filter_map(Result::ok).collect()
     }
 
-    /// Waits for the reply to a request: the server reads a connection in order.
+    /// Flushes sent answers: waits for the reply to a request, because the server reads a
+    /// connection in order.
     async fn flush(&mut self) -> Result<(), SubscriberError> {
         let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
         let context = || format!("answers for consumer `{}` may not have arrived", self.name());
@@ -267,9 +272,9 @@ impl fmt::Debug for JetStreamSubscription {
 
 /// A message delivered to a consumer.
 ///
-/// Answers are passed to the connection without waiting for the server. While disconnected, they
-/// are sent after the reconnection. If there is no room for an answer within 5 s, the call returns
-/// [`SubscriberError::Interrupted`].
+/// Answers are passed to the connection without waiting for the server. While disconnected, answers
+/// are sent after the reconnection. If the connection has no room for an answer within 5 s, the
+/// call returns [`SubscriberError::Interrupted`].
 pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,

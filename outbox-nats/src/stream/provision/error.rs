@@ -19,7 +19,7 @@ pub enum ProvisionError {
     Catalogue {
         /// The stream's name.
         stream: String,
-        /// The contradiction.
+        /// The contradicting event types.
         source: CatalogueError,
     },
     /// The description of the stream contradicts itself.
@@ -27,7 +27,7 @@ pub enum ProvisionError {
     Spec {
         /// The stream's name, escaped.
         stream: String,
-        /// The contradiction.
+        /// The contradiction in the description.
         reason: &'static str,
     },
     /// The stream does not exist, and [`Provisioning::VerifyOnly`](crate::Provisioning::VerifyOnly)
@@ -44,11 +44,11 @@ pub enum ProvisionError {
     Setting {
         /// The stream's name.
         stream: String,
-        /// The setting.
+        /// The name of the setting.
         setting: &'static str,
-        /// The current value.
+        /// The current value of the setting.
         seen: String,
-        /// The required value, and why.
+        /// The required value of the setting, and the reason.
         needed: &'static str,
     },
     /// The duplicate window is too short, and the description or the stream's `max_age` forbid
@@ -57,9 +57,9 @@ pub enum ProvisionError {
     DuplicateWindow {
         /// The stream's name.
         stream: String,
-        /// The current window.
+        /// The stream's current duplicate window.
         seen: Duration,
-        /// The required window, [`EventStream::with_duplicate_window`].
+        /// The required duplicate window, [`EventStream::with_duplicate_window`].
         needed: Duration,
     },
     /// No subject of the stream captures an event, or a subject of the description.
@@ -67,7 +67,7 @@ pub enum ProvisionError {
     Uncaptured {
         /// The stream's name.
         stream: String,
-        /// The event or the subject.
+        /// The event or the subject that the stream does not capture.
         what: String,
         /// The subject to add.
         subject: String,
@@ -81,13 +81,13 @@ pub enum ProvisionError {
     SubjectTaken {
         /// The stream's name.
         stream: String,
-        /// The subject.
+        /// The overlapping subject.
         subject: String,
-        /// The other stream.
+        /// The name of the other stream.
         other: String,
     },
-    /// The server refused to read, create or change the stream, or its answer cannot be read.
-    /// Retrying does not help.
+    /// The server refused to read, create or change the stream, or the server's answer cannot be
+    /// read. A retry fails in the same way.
     #[error("stream `{stream}` cannot be read, created or changed")]
     Refused {
         /// The stream's name.
@@ -95,8 +95,9 @@ pub enum ProvisionError {
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No usable answer: the server is unreachable, its cluster has no leader or majority,
-    /// JetStream is off, permissions deny the request, or other processes kept changing the stream.
+    /// The stream's state is unknown: the server is unreachable, its cluster has no leader or
+    /// majority, JetStream is off, permissions deny the request, or other processes kept changing
+    /// the stream.
     #[error(
         "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
     )]

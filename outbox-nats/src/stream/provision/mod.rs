@@ -25,26 +25,28 @@ pub use error::ProvisionError;
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// While a cluster elects the leader of a new stream, requests are lost.
+/// Pause before a request is repeated. While a cluster elects the leader of a new stream, requests
+/// are lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
-/// Pause before a change is read back. Without a conditional update, a process that read before
-/// this write may overwrite it a few milliseconds later.
+/// Pause before a change is read back. NATS has no conditional update, so a process that read the
+/// stream earlier may overwrite the change a few milliseconds later.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
 /// The result of [`EventStream::provision`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamReport {
-    /// The stream did not exist and was created by this call.
+    /// Whether this call created the stream.
     pub created: bool,
-    /// Subjects that were added to an existing stream.
+    /// Subjects that this call added to an existing stream.
     pub subjects_added: Vec<String>,
-    /// The previous duplicate window, if it was raised.
+    /// The previous duplicate window, if this call raised the window.
     pub duplicate_window_before: Option<Duration>,
-    /// Settings that may lose or repeat messages; logged, and not changed.
+    /// Settings that may lose or repeat messages. The call logs the settings and does not change
+    /// them.
     pub warnings: Vec<String>,
 }
 
@@ -52,13 +54,14 @@ impl EventStream {
     /// Ensures that the stream exists, has safe settings, and captures the subjects of all events
     /// linked into this program ([`Catalogue::linked`]).
     ///
-    /// Call it at the start of every relay; concurrent calls are safe. With
+    /// Call `provision` at the start of every relay; concurrent calls are safe. With
     /// [`Provisioning::Create`], missing subjects are added to an existing stream and a shorter
     /// duplicate window is raised; nothing else changes.
     ///
-    /// Usually two or three requests, each up to 5 s. If other processes keep changing the stream,
-    /// the call fails after 20 rounds of two requests ([`ProvisionError::Unavailable`]). Cancelling
-    /// leaves at most a stream that the next call completes.
+    /// A call usually sends two or three requests, each up to 5 s. If other processes keep changing
+    /// the stream, the call fails after 20 rounds of two requests
+    /// ([`ProvisionError::Unavailable`]). A cancelled call leaves at most a stream that the next
+    /// call completes.
     ///
     /// # Errors
     ///
@@ -71,15 +74,15 @@ impl EventStream {
         self.provision_for(client, events.iter()).await
     }
 
-    /// The `nats` command that creates this stream, with every setting that
-    /// [`provision`](Self::provision) requires. It has no subjects of events: add them with
-    /// [`with_subject`](Self::with_subject).
+    /// Returns the `nats` command that creates this stream, with every setting that
+    /// [`provision`](Self::provision) requires. The command lacks the subjects of events: add these
+    /// subjects with [`with_subject`](Self::with_subject).
     #[must_use]
     pub fn add_command(&self) -> String {
         error::add_command(self, &self.wanted_subjects(&[]))
     }
 
-    /// As [`provision`](Self::provision), for these events only.
+    /// Provisions as [`provision`](Self::provision), for these events only.
     ///
     /// # Errors
     ///
@@ -166,8 +169,8 @@ impl EventStream {
         }
     }
 
-    /// Checks the description itself, without a server. [`provision`](Self::provision) does this
-    /// first.
+    /// Checks the description itself, without a server. [`provision`](Self::provision) begins with
+    /// this check.
     ///
     /// # Errors
     ///
@@ -181,7 +184,8 @@ impl EventStream {
     }
 }
 
-/// The raw form is written back, so that settings unknown to this client are kept.
+/// Settings of an existing stream. Their raw form is written back, so that settings unknown to this
+/// client are kept.
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
@@ -231,7 +235,8 @@ async fn create(
     };
     match error.kind() {
         CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
-            // In a cluster the name is reserved shortly before the stream can be read.
+            // In a cluster, the name of a new stream is reserved shortly before the stream can be
+            // read.
             sleep(SETTLE).await;
             Ok(false)
         }

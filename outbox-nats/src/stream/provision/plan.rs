@@ -21,7 +21,7 @@ impl Plan {
     }
 }
 
-/// A difference that cannot or must not be changed is an error.
+/// Returns the changes to the stream. A difference that cannot or must not be changed is an error.
 pub(super) fn compare(
     stream: &EventStream,
     seen: &Config,
@@ -35,7 +35,7 @@ pub(super) fn compare(
         .cloned()
         .collect();
     let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
-    // The server bounds the window by the maximum age, and raising the age costs disk.
+    // The server bounds the duplicate window by the maximum age, and raising the age costs disk.
     let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
     if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
         return Err(ProvisionError::DuplicateWindow {
@@ -45,7 +45,7 @@ pub(super) fn compare(
         });
     }
     if stream.provisioning == Provisioning::VerifyOnly {
-        // Only the events need a subject.
+        // If there are events, only their subjects must be captured.
         check_captured(stream, &seen.subjects, events)?;
         if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
             let subject = subject.clone();

@@ -2,7 +2,7 @@
 //!
 //! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`. Invariant: for every
 //! aggregate id the subject is literal and outside `$`, and [`decode_token`] returns the id.
-//! nats-server does not check this: it stores messages on `a.*` and executes commands sent to
+//! nats-server does not check subjects: it stores messages on `a.*` and executes commands sent to
 //! `$JS.API.…`.
 
 use std::borrow::Cow;
@@ -65,7 +65,8 @@ impl SubjectPrefix {
     ///
     /// # Errors
     ///
-    /// [`SubjectError::Override`] if the fixed subject is not literal: the stored row was changed.
+    /// [`SubjectError::Override`] if the fixed subject is not literal, because the stored row was
+    /// changed.
     pub fn subject(&self, message: &Message) -> Result<String, SubjectError> {
         if let Some(subject) = &message.subject {
             return if is_literal_subject(subject) {
@@ -80,7 +81,7 @@ impl SubjectPrefix {
     }
 
     pub(crate) fn subject_at(&self, message: &Message, token: &str) -> String {
-        // Runs for every message; `format!` is slower.
+        // This code runs for every message, and `format!` is slower.
         let tokens: [&str; 7] = [
             &self.0,
             ".",
@@ -93,7 +94,8 @@ impl SubjectPrefix {
         tokens.concat()
     }
 
-    /// In any layout: aggregate id, shard, or strong mode.
+    /// Whether `subject` is a default subject of the message: with aggregate id, shard, or in
+    /// strong mode.
     pub(crate) fn is_default(&self, message: &Message, subject: &str) -> bool {
         let tokens = subject
             .strip_prefix(&self.0)
@@ -150,8 +152,8 @@ impl SubjectPrefix {
     /// The filter for all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the
     /// fixed subject.
     ///
-    /// For a selection ([`EventDescriptor::is_selection`]): the filter of its event type,
-    /// [`Self::aggregate_filter`], or `>`.
+    /// For a selection ([`EventDescriptor::is_selection`]), returns the filter of the selected
+    /// event type, [`Self::aggregate_filter`], or `>`.
     #[must_use]
     pub fn filter(&self, event: &EventDescriptor) -> String {
         if event.is_everything() {
@@ -174,7 +176,7 @@ impl SubjectPrefix {
 }
 
 impl Default for SubjectPrefix {
-    /// `events`
+    /// The prefix `events`.
     fn default() -> Self {
         Self("events".to_owned())
     }
@@ -215,7 +217,7 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     Cow::Owned(token)
 }
 
-/// Decodes a token. `None` if [`encode_token`] cannot have produced it.
+/// Decodes a token. Returns `None` if [`encode_token`] cannot have produced the token.
 ///
 /// ```
 /// assert_eq!(outbox_nats::decode_token("a%2Eb").as_deref(), Some("a.b"));
@@ -275,7 +277,7 @@ pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
         .bytes()
         .chain([0])
         .chain(aggregate.id.bytes());
-    // 64-bit FNV-1a, folded because its high bits are better mixed.
+    // The hash is 64-bit FNV-1a. Its high bits are better mixed, so the hash is folded.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -287,7 +289,7 @@ pub(crate) fn is_shard(token: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether all subjects that match `narrow` match `wide` too. Both may hold wildcards.
+/// Whether all subjects that match `narrow` match `wide` too. Both patterns may hold wildcards.
 ///
 /// ```
 /// assert!(outbox_nats::covers("events.order.*.*", "events.order.*.placed"));
@@ -306,7 +308,7 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Whether some subject matches both. Both may hold wildcards.
+/// Whether some subject matches both patterns. Both patterns may hold wildcards.
 ///
 /// ```
 /// assert!(outbox_nats::overlap("events.order.*.placed", "events.*.42.>"));
@@ -337,7 +339,8 @@ pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec
     patterns
 }
 
-/// For servers with one filter per consumer. `None` for no patterns.
+/// Returns one pattern that covers all patterns, for servers with one filter per consumer. Returns
+/// `None` without patterns.
 pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<String> {
     patterns.into_iter().map(str::to_owned).reduce(|a, b| {
         let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
@@ -369,7 +372,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// The rule of `NewMessage::check`, repeated here: a changed row must not reach `$JS.API.…`.
+/// Checks the rule of `NewMessage::check`, because a changed row must not reach `$JS.API.…`.
 fn is_literal_subject(subject: &str) -> bool {
     let legal = |c: char| !(c.is_whitespace() || c.is_control() || c == '*' || c == '>');
     !subject.starts_with('$')

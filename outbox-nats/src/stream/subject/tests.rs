@@ -39,7 +39,7 @@ const fn event(
     }
 }
 
-/// Ids that break naive codecs.
+/// Aggregate ids that break naive codecs.
 fn odd_ids() -> Vec<String> {
     let odd = [
         "42",
@@ -362,7 +362,7 @@ fn message_is_on_default_subjects_in_every_layout() {
     }
 }
 
-/// The token may change between versions: only the number of subjects matters.
+/// The shard of an aggregate may change between versions: only the number of subjects matters.
 #[test]
 fn shards_are_few_and_used_evenly() {
     let mut counts = std::collections::BTreeMap::<String, u32>::new();

@@ -1,10 +1,10 @@
-//! Reads once a second which event types the processes of a consumer have requested, and restores
-//! this process's entries.
+//! Reads the list of requested event types of a consumer once a second, and restores this process's
+//! entries.
 //!
 //! Invariants: the answer is "not requested" only if the list was the same in all readings over
 //! [`HEALS`], and no two readings were further apart than [`SETTLES`]. So no entry that a process
-//! relied on was added and removed in between. One task reads for all queries; it ends with the
-//! last delivery of the subscription.
+//! relied on was added and removed between readings. One task reads the list for all queries; the
+//! task ends with the last delivery of the subscription.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 enum Reading {
     #[default]
     None,
-    /// The list, the time of the request, and the time since which the list is unchanged.
+    /// The list, the time of its request, and the time since which the list is unchanged.
     List {
         asked: Arc<Asked>,
         at: Instant,
@@ -86,7 +86,8 @@ impl Oracle {
         }
     }
 
-    /// Waits for the next reading at most; after a change of the list, for [`HEALS`].
+    /// Waits at most for the next reading of the list or, after a change of the list, for
+    /// [`HEALS`].
     pub(crate) async fn is_asked_for(
         &self,
         event_type: &str,
@@ -130,10 +131,10 @@ impl Oracle {
 
 async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
-    // Each reason is logged once.
+    // Each reason of a failed reading is logged once.
     let mut refused = None;
     loop {
-        // Before the request: the answer may lack later changes.
+        // The time is taken before the request, because the answer may lack later changes.
         let now = Instant::now();
         match durable.read().await {
             Ok(Some(config)) => {

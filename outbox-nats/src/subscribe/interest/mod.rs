@@ -1,17 +1,17 @@
-//! Maintains the list of event types requested by the processes of a consumer, in the description
-//! of its durable.
+//! Maintains the list of event types that the processes of a consumer have requested. The list is
+//! in the description of the durable consumer.
 //!
-//! The filters of a durable may select more: on servers before 2.10, in strong mode, and if a
-//! consumer counts the messages of an aggregate. Example:
+//! The durable's filters may select more event types: on servers before 2.10, in strong mode, and
+//! if a consumer counts the messages of an aggregate. Example of a description:
 //!
 //! `Reads events for an inbox. [asked for: order.placed, order.shipped]`
 //!
-//! If the names exceed 4 KiB, the list is `*`.
+//! If the event types exceed 4 KiB, the list is `*`.
 //!
 //! Invariants: only an operator removes an entry. A process waits for [`SETTLES`] before messages
-//! of its event types may be delivered; by then no process relies on an older reading ([`FRESH`]).
-//! A late write of another program may undo an entry for up to [`HEALS`]; until then no process
-//! relies on a missing entry.
+//! of its event types may be delivered; by then no process relies on an older reading of the list
+//! ([`FRESH`]). A late write of another program may undo an entry for up to [`HEALS`]; until then
+//! no process relies on a missing entry.
 
 pub(crate) mod cache;
 
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use crate::stream::subject::covers;
 
-/// The interval between readings, and how long a process relies on a reading.
+/// The interval between readings of the list, and how long a process relies on a reading.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process has read a change, even from a lagging server.
+/// Time after which every process has read a change of the list, even from a lagging server.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 
-/// Time in which a process restores its missing entry: [`FRESH`], and two requests.
+/// Time in which a process restores its missing entry: [`FRESH`] plus two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
@@ -43,7 +43,8 @@ impl Asked {
         Self(event_types.into_iter().collect())
     }
 
-    /// Without a list, filters for a single event type replace it.
+    /// Reads the list from a description. Without a list, filters for a single event type replace
+    /// the list.
     pub(crate) fn of(description: Option<&str>, filters: impl IntoIterator<Item = String>) -> Self {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
