@@ -3,7 +3,8 @@
 //!
 //! A polling relay queries the table for new messages, and marks each message as published. A
 //! [`LogRelay`] reads each message from the database's log when its transaction commits, and marks
-//! none: lower latency, and no write per message. Writers, tables and consumers stay unchanged.
+//! no message: lower latency, and no write per message. Writers, tables and consumers stay
+//! unchanged.
 //!
 //! * [`LogRelay`] works with every [`MessageLog`](outbox_core::log::MessageLog); [`relay`] lists
 //!   the guarantees.
@@ -27,14 +28,14 @@
 //!
 //! # Set-up
 //!
-//! PostgreSQL 15 or later with `wal_level = logical`. [`PostgresLog::init`] creates the
-//! publication, the replication slot and the table `outbox_log`; from then on new messages are
-//! logged. [`PostgresLog::drop`] returns to a polling relay. Both may run while services and relays
-//! run. [`PostgresLog::status`] reports the state of the slot.
+//! The log needs PostgreSQL 15 or later with `wal_level = logical`. [`PostgresLog::init`] creates
+//! the publication, the replication slot and the table `outbox_log`; afterwards new messages are
+//! logged. [`PostgresLog::drop`] returns to a polling relay. `init` and `drop` may run while
+//! services and relays run. [`PostgresLog::status`] reports the state of the slot.
 //!
 //! **An unread slot fills the disk.** Set `max_slot_wal_keep_size`, and drop the log before you
 //! stop its relay for good. A running relay retains at most [`LogConfig::retained_max`] bytes:
-//! beyond that, it publishes from the table.
+//! beyond this size, the relay publishes from the table.
 //!
 //! The replication connection is not encrypted. Use a Unix socket, the same host, or a tunnel.
 //!

@@ -10,7 +10,7 @@ outbox_core::__metrics! {
     LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database drops the log; infinite without a limit and on standby";
 }
 
-/// A relay that does not read the log reports no log size.
+/// Reports the gauges. A relay that does not read the log reports no log size.
 #[cfg(feature = "metrics")]
 #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
 pub(crate) fn report(status: &LogStatus) {

@@ -17,7 +17,7 @@ use super::LogError;
 use super::failure::setup;
 
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Buffered events, each up to [`MESSAGE_BYTES_MAX`]: at most 256 MiB.
+/// Maximum of buffered events, each up to [`MESSAGE_BYTES_MAX`]: at most 256 MiB.
 const BUFFER: usize = 32;
 
 /// Largest row read from the log: 8 MiB, the largest `max_payload` that NATS recommends. A relay
@@ -34,7 +34,7 @@ pub(crate) struct Address {
 }
 
 impl fmt::Debug for Address {
-    /// Omits the password.
+    /// Formats the address without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}:{}/{}", self.user, self.host, self.port, self.database)
     }
@@ -112,7 +112,8 @@ fn password_of(options: PgConnectOptions) -> String {
     percent_decode_str(password).decode_utf8_lossy().into_owned()
 }
 
-/// SASLprep, as in PostgreSQL's SCRAM; a password that cannot be prepared is used unchanged.
+/// Prepares a password with SASLprep, as in PostgreSQL's SCRAM. A password that cannot be prepared
+/// is used unchanged.
 fn prepared(password: &str) -> String {
     stringprep::saslprep(password).map_or_else(|_| password.to_owned(), |password| password.into_owned())
 }
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn password_is_prepared_as_in_postgres() {
-        // A soft hyphen is dropped, and a non-breaking space becomes a space.
+        // SASLprep drops a soft hyphen, and replaces a non-breaking space by a space.
         let address = Address::parse("postgres://relay:a%C2%ADb%C2%A0c@db/shop").unwrap();
         assert_eq!(address.password, "ab c");
     }

@@ -1,5 +1,5 @@
-//! Changes of the table of messages under its lock, which blocks writers. A change is one
-//! transaction, which is retried after a lock timeout.
+//! Changes the table of messages under its lock, which blocks writers. A change is one transaction,
+//! which is retried after a lock timeout.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use super::failure::{failed, sqlstate};
 use super::sql::{Names, statement};
 use super::{LogError, table};
 
-/// Writers queue behind the lock.
+/// Lock timeout, because writers queue behind the lock.
 const LOCK_WAITS: &str = "2s";
 const LOCK_TRIES: u32 = 30;
 
-/// Writers in all languages omit the column, so its default decides who owns new messages.
+/// The statement that changes the default of `status`. Writers in all languages omit the column, so
+/// the default decides whether new messages are logged or pending.
 pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     format!(
         "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
@@ -22,7 +23,8 @@ pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     )
 }
 
-/// The statements wait for transactions that use the table; later transactions queue behind them.
+/// Runs the statements under the table's lock, after active transactions on the table. Later
+/// transactions queue behind the lock.
 pub(crate) async fn change_table(
     db: &DatabaseConnection,
     table: &str,
@@ -49,7 +51,7 @@ pub(crate) async fn change_table(
         };
         match outcome {
             Ok(()) => return Ok(()),
-            // Lock timeout or deadlock.
+            // SQLSTATE of a lock timeout or a deadlock.
             Err(error) if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) => {
                 if attempt == LOCK_TRIES {
                     let holders = holders(db, table).await;

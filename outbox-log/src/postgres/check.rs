@@ -120,8 +120,8 @@ pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<
     unless_missing(name).map_err(failed("the logs of the outbox could not be read"))
 }
 
-/// Two logs of one table would both publish its messages, and each would treat the other's
-/// adoptions as lost.
+/// Fails if these tables have a log of another name. Two logs of one table would both publish its
+/// messages, and each log would treat the other's adoptions as lost.
 async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     match other_log(db, names).await? {
         None => Ok(()),
@@ -134,7 +134,8 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
     }
 }
 
-/// Another program may take the slot in between; its creation then fails.
+/// Fails without a free slot. Another program may take the slot after this check; then the creation
+/// fails.
 async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
     let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS value FROM pg_replication_slots";
     let is_free = table::value(db, statement(sql, [])).await;
@@ -170,7 +171,8 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
-/// All inserts, with all columns. The status filter of earlier versions excludes no logged message.
+/// A condition on the publication: all inserts, with all columns. The status filter of earlier
+/// versions excludes no logged message.
 fn is_right() -> String {
     format!(
         "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL \
@@ -178,11 +180,11 @@ fn is_right() -> String {
     )
 }
 
-/// An SQL expression: its text changes with each change of the publication, even a reverted one.
-/// Null while the publication is missing or wrong. Takes no locks.
+/// An SQL expression whose text changes with each change of the publication, even a reverted
+/// change. Null while the publication is missing or wrong. Takes no locks.
 ///
 /// A reading silently passes rows that were not published when written. The same text before and
-/// after proves that the publication was unchanged in between.
+/// after a reading proves that the publication was unchanged in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
         "(SELECT pg_catalog.format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \

@@ -14,8 +14,8 @@ use super::{LogError, PostgresLog, table};
 
 const NOT_READ: &str = "the lag of the log could not be read";
 const COUNTED_MAX: u32 = 10_000;
-/// Messages recorded longer than this before the position was stored are not counted: a longer
-/// transaction, or a writer's slow clock.
+/// Maximum time between the recording of a counted message and the stored position. Older messages
+/// come from a longer transaction, or a writer with a slow clock, and are not counted.
 const SLACK: Duration = Duration::from_secs(60);
 
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
@@ -80,7 +80,7 @@ fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Two statements: the second needs the time from the first.
+/// Measures the lag with two statements: the second needs the time from the first.
 pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
         // A table or a permission is missing.

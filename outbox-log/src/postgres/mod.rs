@@ -40,8 +40,9 @@ pub struct PostgresLog {
 }
 
 impl PostgresLog {
-    /// The log of the outbox in this database. `url` is the address of the replication connection;
-    /// its user needs the attribute `REPLICATION`, the pool's user does not. No I/O.
+    /// Describes the log of the outbox in this database. `url` is the address of the replication
+    /// connection. The user of this connection needs the attribute `REPLICATION`, the pool's user
+    /// does not. No I/O.
     ///
     /// # Errors
     ///
@@ -61,9 +62,9 @@ impl PostgresLog {
         })
     }
 
-    /// Names the log: `orders` creates the slot and the publication `orders_log`. Default:
-    /// `outbox`. All databases of a server share its slots, so each outbox of a server needs a
-    /// distinct name.
+    /// Names the log: with the name `orders`, slot and publication are called `orders_log`.
+    /// Default: `outbox`. All databases of a server share its slots, so each outbox of a server
+    /// needs a distinct name.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ impl PostgresLog {
     }
 
     /// Counts the logged, possibly unpublished messages of a time span, up to 1,000,000. Replay and
-    /// reconcile skip them. If a log was never set up, all logged messages count. Reads the span by
-    /// the primary key. Clocks of writers and database may differ by a minute.
+    /// reconcile skip these messages. If a log was never set up, all logged messages count. Reads
+    /// the time span by the primary key. Clocks of writers and database may differ by a minute.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl PostgresLog {
 }
 
 impl fmt::Debug for PostgresLog {
-    /// Omits the password.
+    /// Formats the log without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresLog")
             .field("address", &self.address)

@@ -3,9 +3,9 @@
 //! Invariants: a position is stored before the server receives it, so a slot ahead of the stored
 //! position belongs to another log. A slot that is missing, invalidated, ahead, or created with
 //! another publication is recreated, and the table adopts every logged message that the stored
-//! position has not passed. A slot is complete only when all open transactions have ended, so a
-//! commit is in the new slot or visible to that adoption. After a crash at any await, the next
-//! opening repairs the log.
+//! position has not passed. The creation of a slot waits for all open transactions, so a commit is
+//! in the new slot or visible to that adoption. After a crash at any await, the next opening
+//! repairs the log.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, StoreError};
@@ -19,14 +19,14 @@ use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, PostgresLogReader, table};
 
 const IN_USE: &str = "55006";
-/// Missing, or of an earlier version.
+/// The table `outbox_log` is missing, or of an earlier version.
 const NO_TABLE: &str = "42P01";
 const NO_COLUMN: &str = "42703";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
-    // The slot is read before the position: a reading may store a position and end in between, and
-    // its slot would look ahead.
+    // The slot is read before the position: a reading may store a position and end between both
+    // queries, and its slot would look ahead.
     let slot = Slot::find(db, names).await.map_err(trouble(NOT_FOUND_OUT))?;
     let stored = stored(db, names).await?;
     let position = match slot {
@@ -104,8 +104,8 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Stored, StoreE
     }
 }
 
-/// Without the publication, new messages are not in the log. They stay logged, and are adopted when
-/// the table is published again.
+/// Fails without the publication: new messages are then not in the log. They stay logged, and the
+/// table adopts them when the table is published again.
 async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<(), StoreError> {
     match publication(db, names).await? {
         Publication::Right => Ok(()),
@@ -117,7 +117,7 @@ fn off(names: &Names) -> StoreError {
     not_set_up(names).into()
 }
 
-/// Recreates the slot. `None` if another relay is recreating it.
+/// Recreates the slot. Returns `None` if another relay is recreating the slot.
 async fn mend(
     db: &DatabaseConnection,
     names: &Names,
@@ -163,7 +163,7 @@ async fn mend(
     Ok(Some(position))
 }
 
-/// A slot in use stays.
+/// Drops the slot, unless the slot is in use.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, StoreError> {
     let sql = "SELECT pg_drop_replication_slot($1::text::name)";
     match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
@@ -173,10 +173,11 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, Store
     }
 }
 
-/// Waits until every transaction with messages is visible: a commit that waits for a standby server
-/// is in the WAL before it is visible. Writers wait meanwhile. Reads the whole table, because
-/// logged messages have no index. The position is stored with the adoption: before that, the slot
-/// would count as another log's. `None` if the log has been dropped.
+/// Adopts messages missing in the new slot. Waits until every transaction with messages is visible,
+/// because a commit that waits for a standby server is in the WAL before it is visible. The lock
+/// blocks writers. Reads the whole table, because logged messages have no index. The position is
+/// stored in the same transaction: without a position, the slot would count as another log's.
+/// Returns `None` if the log has been dropped.
 async fn adopt_missed(
     db: &DatabaseConnection,
     names: &Names,

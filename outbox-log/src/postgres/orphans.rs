@@ -1,4 +1,4 @@
-//! Logged messages while no log is on, which no relay publishes
+//! Finds logged messages that no relay publishes, because no log is on
 //! ([`has_unclaimed`](super::PostgresLog::has_unclaimed)). Logged messages have no index: counting
 //! reads both ends of the primary key, and changes read the whole table.
 
@@ -11,8 +11,8 @@ use super::sql::{LOGGED, Names, statement};
 use super::{LogError, table};
 
 const NOT_FOUND: &str = "logged messages could not be searched";
-/// Messages read from each end. Unpublished messages become the oldest, because retention deletes
-/// published messages.
+/// Number of messages read from each end of the primary key. Unpublished messages become the oldest
+/// messages, because retention deletes published messages.
 const LOOKED_AT: u32 = 1_000;
 
 pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
@@ -24,7 +24,7 @@ pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool
     }
 }
 
-/// A condition on rows `m`. `is_known`: a position is stored.
+/// A condition on rows `m` that no position has passed. `is_known`: a position is stored.
 pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     match is_known {
         true => format!("m.status = {LOGGED} AND NOT {}", table::is_passed(names, "m")),
@@ -32,7 +32,7 @@ pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     }
 }
 
-/// Reads the whole table if no such row exists.
+/// Whether an unpassed row exists. Reads the whole table if no such row exists.
 pub(crate) async fn has_unpassed(
     db: &DatabaseConnection,
     names: &Names,
@@ -47,7 +47,7 @@ pub(crate) async fn has_unpassed(
     unless_missing(has_some).map_err(failed(NOT_FOUND))
 }
 
-/// Zero if the table is missing or unreadable.
+/// Counts orphaned messages. Returns zero if the table is missing or unreadable.
 pub(crate) async fn orphans(db: &DatabaseConnection, names: &Names, is_known: bool) -> Result<Lag, LogError> {
     let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
     let end = |order: &str| {

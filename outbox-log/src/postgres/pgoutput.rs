@@ -3,7 +3,7 @@
 //!
 //! Invariant: columns are found by name, so more columns or another order change nothing. A message
 //! with a readable id and aggregate never fails the reading: any other error becomes the reason why
-//! it cannot be published.
+//! the message cannot be published.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(crate) struct Transaction {
 
 type Columns = Vec<Option<Column>>;
 
-/// Column names are looked up once per table, because a backlog has many rows.
+/// Decodes rows. Column names are looked up once per table, because a backlog has many rows.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     tables: HashMap<u32, Columns>,
@@ -86,7 +86,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Returns a logged message; pending rows belong to the table.
+    /// Returns the message of an inserted row. A pending row returns no message, because the table
+    /// relay publishes it.
     pub(crate) fn take(
         &mut self,
         transaction: Transaction,
@@ -148,7 +149,7 @@ impl Row {
         let mut values = [const { None }; COLUMNS.len()];
         for column in columns.iter().take(count.into()) {
             match data.try_get_u8().map_err(truncated)? {
-                // `u`: unchanged, never in an insert.
+                // `u` means unchanged, and never occurs in an insert.
                 b'n' | b'u' => {}
                 b'b' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
@@ -160,7 +161,7 @@ impl Row {
                         values[*column as usize] = Some(value);
                     }
                 }
-                // A type without a binary format, which no used column has.
+                // Text format is for types without a binary format. No used column has such a type.
                 b't' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
                     if data.remaining() < length {
@@ -190,7 +191,7 @@ impl Row {
             transaction: transaction.xid.into(),
             passed_from: transaction.passed_from,
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
-            // The table reads an unreadable time again.
+            // If the log's time is unreadable, the table relay reads the time again.
             available_at: match self.has(Column::AvailableAt) {
                 true => Some(self.time(Column::AvailableAt).unwrap_or(far_away())),
                 false => None,

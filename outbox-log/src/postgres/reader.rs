@@ -1,8 +1,8 @@
-//! A reading of the slot.
+//! Reads the slot.
 //!
-//! Invariants: the position is stored in `outbox_log` before the server receives it. Only the
-//! latest reading stores, and only while the publication is unchanged since the opening. Positions
-//! are ends of commits, or keep-alives between transactions.
+//! Invariants: a position is stored in `outbox_log` before the server receives the position. Only
+//! the latest reading stores positions, and only while the publication is unchanged since the
+//! opening. Positions are ends of commits, or keep-alives between transactions.
 
 use std::fmt;
 use std::mem;
@@ -21,7 +21,7 @@ use super::pgoutput::{Decoder, Transaction};
 use super::sql::{Names, statement};
 use super::table;
 
-/// After this silence, the reader writes a marker, which the server must send.
+/// After this silence, the reader writes a marker into the WAL, which the server must send.
 const QUIET_MAX: Duration = Duration::from_secs(20);
 
 type Check = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
@@ -38,7 +38,8 @@ pub struct PostgresLogReader {
     within: Option<Transaction>,
     heard_at: Instant,
     is_marked: bool,
-    /// Positions, each with the oldest transaction open there: earlier transactions are passed.
+    /// Positions, each with the oldest transaction open there. The position has passed all earlier
+    /// transactions.
     horizons: Vec<(Position, String)>,
 }
 
@@ -77,7 +78,8 @@ impl PostgresLogReader {
         (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
             ReplicationEvent::Begin { xid, final_lsn, .. } => {
-                // A position is the end of a record, so one byte after its start passes it.
+                // A position is the end of a record, so one byte after the record's start passes
+                // the record.
                 let passed_from = Position(final_lsn.as_u64() + 1);
                 self.within = Some(Transaction { xid, passed_from });
                 None
@@ -108,7 +110,7 @@ impl PostgresLogReader {
     }
 
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
-        // The snapshot precedes the position, and so do its ended transactions.
+        // The snapshot precedes the position, and so do the transactions ended in the snapshot.
         let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xid, \
                    (pg_current_wal_insert_lsn() - '0/0')::bigint AS position";
         let row = self.db.query_one_raw(statement(sql, [])).await;
@@ -130,7 +132,7 @@ impl LogReader for PostgresLogReader {
                 self.checking = Some(Box::pin(check));
             }
             if let Some(check) = &mut self.checking {
-                // Kept if the caller drops this call.
+                // The check is kept if the caller drops this call.
                 let checked = check.await;
                 self.checking = None;
                 checked?;
@@ -164,7 +166,8 @@ impl LogReader for PostgresLogReader {
         }
     }
 
-    /// A crash between storing and confirming only makes the log retain more.
+    /// Confirms a stored position to the server. A crash between storing and confirming only makes
+    /// the log retain more.
     async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
         let passed = self.horizon(position);
         let sql = format!(
@@ -194,7 +197,7 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
-        // While nothing is published, nothing else reveals a changed publication.
+        // While no message is published, no other step detects a changed publication.
         check_published(self.db.clone(), self.names.clone()).await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
@@ -224,9 +227,9 @@ impl LogReader for PostgresLogReader {
     }
 }
 
-/// The slot cannot be read past a row larger than
-/// [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX). So the next opening recreates the
-/// slot, and the table adopts the row.
+/// Ends the reading at a row larger than [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX),
+/// because the slot cannot be read past such a row. The next opening recreates the slot, and the
+/// table adopts the row.
 async fn leave_to_table(
     db: &DatabaseConnection,
     names: &Names,
@@ -247,8 +250,8 @@ async fn leave_to_table(
         .map_err(trouble("a row that is too large could not be left to the table"))
 }
 
-/// The server describes the table again after each change of the publication. Rows omitted in
-/// between come from the table, and must not be overtaken.
+/// Fails if the publication has changed. Rows written without the publication come from the table,
+/// and must not be overtaken.
 async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), StoreError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS value",

@@ -1,8 +1,8 @@
 //! Sets up and drops the log, and reports its status.
 //!
 //! Invariants: the publication is created before the slot, because a slot never sees a later
-//! publication. The slot is created before new messages are logged, and dropped after. Each step is
-//! idempotent: after a crash, call again.
+//! publication. The slot is created before new messages are logged, and dropped after the last
+//! logged message. Each step is idempotent: after a crash, call `init` or `drop` again.
 
 use std::time::Duration;
 
@@ -33,53 +33,54 @@ const READER_ENDS: Duration = Duration::from_secs(90);
 pub struct SlotStatus {
     /// The name of the slot and of the publication.
     pub name: String,
-    /// The log is set up.
+    /// Whether the log is set up.
     pub is_on: bool,
-    /// The default of the column `status` is 4, so new messages are logged. Differs from `is_on`
-    /// only after an external change, such as restoring one table alone.
+    /// Whether new messages are logged: the default of the column `status` is 4. Differs from
+    /// `is_on` only after an external change, such as restoring one table alone.
     pub takes_new: bool,
     /// The name of another active log of these tables, which owns the messages.
     pub other: Option<String>,
-    /// The position up to which everything is decided; `None` if the log was never set up.
+    /// The position up to which all messages are decided; `None` if the log was never set up.
     pub stored: Option<Position>,
-    /// The slot exists.
+    /// Whether the slot exists.
     pub exists: bool,
-    /// A relay reads the slot.
+    /// Whether a relay reads the slot.
     pub is_read: bool,
-    /// The server has invalidated the slot. The next relay recreates it and publishes possibly
-    /// missing messages from the table.
+    /// Whether the server has invalidated the slot. The next relay recreates the slot and publishes
+    /// possibly missing messages from the table.
     pub is_lost: bool,
     /// Bytes of disk that the slot retains.
     pub retained_bytes: Option<u64>,
-    /// Bytes left before the server invalidates the slot; `None` without a limit
+    /// Bytes of WAL left before the server invalidates the slot; `None` without a limit
     /// (`max_slot_wal_keep_size`).
     pub safe_bytes: Option<u64>,
     /// Bytes of WAL after the stored position; `None` while the log is off.
     pub behind_bytes: Option<u64>,
     /// Age of the stored position: up to a second while messages are published, up to 30 s while
-    /// idle. Longer if the reader cannot publish or no relay reads. `None` while the log is off.
+    /// idle. The age is higher if the reader cannot publish or no relay reads. `None` while the log
+    /// is off.
     pub stored_ago: Option<Duration>,
-    /// Logged, possibly unpublished messages, counted up to 10,000. With a healthy relay at most
-    /// the messages of the last 30 s. Not counted: messages recorded more than a minute before the
-    /// position was stored, in a long transaction.
+    /// Number of logged, possibly unpublished messages, counted up to 10,000. With a healthy relay
+    /// at most the messages of the last 30 s. Messages of a long transaction, recorded more than a
+    /// minute before the position was stored, are not counted.
     ///
-    /// While no log is on: messages that no relay publishes ([`PostgresLog::has_unclaimed`]), among
-    /// the oldest and the newest 1,000 messages.
+    /// While no log is on: number of messages that no relay publishes
+    /// ([`PostgresLog::has_unclaimed`]), among the oldest and the newest 1,000 messages.
     pub undecided: u64,
     /// Age of the oldest undecided message.
     pub oldest_undecided: Option<Duration>,
 }
 
 impl PostgresLog {
-    /// Sets up the log, so that new messages are logged. Call it as the owner of the tables.
+    /// Sets up the log, so that new messages are logged. Call `init` as the owner of the tables.
     /// Idempotent, and safe while services and relays run.
     ///
-    /// It creates the table `outbox_log`, a publication and a slot, and then changes the default of
-    /// the column `status`. The last step waits for the lock of the table, at most 2 s at a time,
-    /// 30 times. Pending messages are published first.
+    /// The call creates the table `outbox_log`, a publication and a slot, and then changes the
+    /// default of the column `status`. The change waits for the lock of the table, at most 2 s at a
+    /// time, 30 times. Pending messages are published before logged messages.
     ///
-    /// From then on a [`LogRelay`](crate::LogRelay) must run: a polling relay does not publish the
-    /// new messages.
+    /// After the set-up, a [`LogRelay`](crate::LogRelay) must run: a polling relay does not publish
+    /// logged messages.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl PostgresLog {
     /// names the sessions that use the table.
     ///
     /// # Cancellation
-    ///
+    /// A cancelled call is like a crash: completed steps stay, and nothing is lost.
     /// As a crash: completed steps stay, and nothing is lost.
     pub async fn init(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
@@ -105,7 +106,7 @@ impl PostgresLog {
         create_publication(db, names).await?;
         let stored = stored(db, names).await?;
         if stored.is_some_and(|(_, is_on)| is_on) {
-            // Also with a lost slot: the next relay recreates it.
+            // The check also accepts a lost slot: the next relay recreates the slot.
             if takes_new(db, names).await? {
                 return Ok(());
             }
@@ -123,20 +124,22 @@ impl PostgresLog {
     /// messages become pending. Safe while services and relays run: a log relay continues with the
     /// table, and a polling relay can replace it.
     ///
-    /// It terminates the session that reads the slot, if the pool's user has the permission.
-    /// Otherwise it waits until the relay detects that its log is gone, up to 30 s while nothing is
-    /// published.
+    /// The call terminates the session that reads the slot, if the pool's user has the permission.
+    /// Without the permission, the call waits until the relay detects that its log is gone, up to
+    /// 30 s while nothing is published.
     ///
     /// # Errors
     ///
     /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call
-    /// again. Also if the log was never set up, and a slot of its name belongs to another program
-    /// or database. [`LogError::Failed`] otherwise. If the table stayed locked, the error names the
-    /// sessions that use it; if a log was set up meanwhile, call again.
+    /// again. [`LogError::Setup`] also if the log was never set up, and a slot of its name belongs
+    /// to another program or database. [`LogError::Failed`] otherwise. If the table stayed locked,
+    /// the error names the sessions that use the table. If another call has set up a log at the
+    /// same time, call again.
     ///
     /// # Cancellation
     ///
-    /// As a crash: call it again. A remaining slot retains disk on the server.
+    /// A cancelled call is like a crash: call `drop` again. A remaining slot retains disk on the
+    /// server.
     pub async fn drop(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
@@ -164,7 +167,7 @@ impl PostgresLog {
     }
 
     /// Status of the log. Takes no locks. Reads the table by its primary key: from the time of the
-    /// stored position on, or without an active log the oldest and the newest 1,000 messages.
+    /// stored position on or, without an active log, the oldest and the newest 1,000 messages.
     ///
     /// # Errors
     ///
@@ -203,7 +206,8 @@ impl PostgresLog {
     }
 }
 
-/// A log that is off is no problem here: opening it returns the error.
+/// Checks the set-up. A log that is off causes no problem here, because opening the log returns the
+/// error.
 pub(crate) async fn preflight(
     db: &DatabaseConnection,
     names: &Names,
@@ -239,7 +243,7 @@ pub(crate) async fn preflight(
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     // - `passed_xid`: every transaction with a smaller id is decided; null: none is.
-    // - `reading`: increased by each reading, so that an earlier reading can no longer store.
+    // - `reading`: number of the latest reading, so that an earlier reading can no longer store.
     // - `system_id`, `publication`: the server and the version of the publication at the position.
     // - `adopted_to`: no message after this position was adopted.
     let sql = format!(
@@ -261,7 +265,8 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
         .await
         .map_err(failed(context))?;
     // A table of an earlier version lacks two columns; the next opening recreates the slot and
-    // fills both. Checked first, because the change locks out the reader.
+    // fills both columns. The columns are counted first, because adding a column locks out the
+    // reader.
     let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
     let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
@@ -281,7 +286,8 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Publication::Wrong => return Err(wrong_publication(names)),
         Publication::Missing => {}
     }
-    // Without `WHERE (status = 4)`: the server would evaluate it for each row.
+    // The publication has no `WHERE (status = 4)`, because the server would evaluate the condition
+    // for each row.
     let sql = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
@@ -293,8 +299,8 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
     }
 }
 
-/// A running reader cannot see messages recorded as pending while the log is on, and would publish
-/// later messages of their aggregates first.
+/// Fails while a relay reads. The reader cannot see messages recorded as pending while the log is
+/// on, and would publish later messages of their aggregates first.
 async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     match free_slot(db, names).await? {
         Some(slot) if slot.is_active => Err(setup(
@@ -304,7 +310,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     }
 }
 
-/// Waits a moment for a relay that has just ended.
+/// Looks for a slot without a reader, and waits a moment for a relay that has just ended.
 async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
     let mut tries = 0..25;
     loop {
@@ -335,12 +341,12 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
         .map_err(failed("the replication slot could not be dropped"))
 }
 
-/// One transaction, which waits for active writers. Rows of earlier transactions do not belong to
-/// the log; later transactions have larger ids.
+/// Switches the log on, in one transaction that waits for active writers. Rows of earlier
+/// transactions do not belong to the log; later transactions have larger ids.
 ///
-/// `is_left`: the table holds logged messages unknown to the log, which the table adopts unless a
-/// position has passed them. The slot returns some of them too, so the reading checks every message
-/// before `adopted_to`.
+/// `is_left`: the table holds logged messages unknown to the log. The table adopts these messages
+/// unless a position has passed them. The slot may return these messages again, so the reading
+/// checks every message before `adopted_to`.
 async fn turn_on(
     db: &DatabaseConnection,
     names: &Names,
@@ -349,7 +355,8 @@ async fn turn_on(
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     // The second of two concurrent calls gets the lock later and must not overwrite the position.
-    // Its slot is then ahead of the position; opening the log repairs that.
+    // The slot of the second call is then ahead of the position; opening the log repairs the
+    // difference.
     let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
@@ -370,9 +377,9 @@ async fn turn_on(
     change_table(db, messages, &changes).await
 }
 
-/// Every logged message that the position has not passed becomes pending. One transaction under the
-/// table's lock, so no logged message follows a pending message of its aggregate. Reads the whole
-/// table.
+/// Switches the log off: every logged message that the position has not passed becomes pending.
+/// Runs in one transaction under the table's lock, so no logged message follows a pending message
+/// of its aggregate. Reads the whole table.
 async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let mut changes = vec![default_of_status(names, 0)];
@@ -387,7 +394,8 @@ async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>)
     change_table(db, messages, &changes).await
 }
 
-/// Fails if another call has set up a log since the check. Every set-up takes the table's lock.
+/// A condition that fails if another call has set up a log since the check. Every set-up takes the
+/// table's lock.
 fn none_is_on(names: &Names) -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
@@ -396,8 +404,8 @@ fn none_is_on(names: &Names) -> String {
     )
 }
 
-/// All databases of a server share slot names. A slot that was never set up here belongs to another
-/// program.
+/// Fails if the slot belongs to another program: all databases of a server share slot names, and
+/// this outbox never set up such a slot.
 async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
     match slot {
@@ -406,8 +414,8 @@ async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(
     }
 }
 
-/// Waits until the reader has ended: when it stores its position, or at once if its session may be
-/// terminated.
+/// Drops the slot after its reader has ended: when the reader stores its position, or at once if
+/// its session may be terminated.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
     let name = || [names.slot.clone().into()];
@@ -435,8 +443,8 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
     }
 }
 
-/// Passed messages are marked as published, for purge and replay of the store. Messages recorded
-/// meanwhile are excluded, in case the log is set up again.
+/// Marks passed messages as published, for purge and replay of the store. Messages recorded during
+/// the drop are excluded, in case the log is set up again.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(

@@ -21,7 +21,7 @@ pub(crate) struct Slot {
     is_of_this_database: bool,
 }
 
-/// An outage, not a wrong set-up.
+/// The text of a failed query, which is an outage, not a wrong set-up.
 pub(crate) const NOT_FOUND_OUT: &str = "the slot could not be looked up";
 
 impl Slot {
@@ -50,7 +50,8 @@ impl Slot {
         row.and_then(|row| row.map(read).transpose())
     }
 
-    /// Retained too much, or idle too long.
+    /// Whether the server has invalidated the slot, because it retained too much WAL or was idle
+    /// too long.
     pub(crate) fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
@@ -71,13 +72,13 @@ pub(crate) fn foreign_slot(names: &Names) -> String {
     )
 }
 
-/// Waits for the end of all open transactions.
+/// Creates the slot. Waits for the end of all open transactions.
 pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Result<Position, LogError> {
     let version: u32 = setting(db, "server_version_num")
         .await?
         .parse()
         .unwrap_or_default();
-    // From version 17 on, the slot is synchronized to a standby server.
+    // From version 17 on, the server synchronizes the slot to a standby server.
     let failover = if version >= 170_000 {
         ", false, false, true"
     } else {
@@ -87,7 +88,8 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         "SELECT (lsn - '0/0')::bigint AS position FROM pg_catalog.pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
         names.slot
     );
-    // The time limit ends with the transaction, which must not have written before.
+    // The statement timeout ends with the transaction, which must not have written before the
+    // slot's creation.
     let tx = table::begin(db)
         .await
         .map_err(failed("the replication slot could not be created"))?;

@@ -21,7 +21,8 @@ use super::sql::{LOGGED, Names, statement};
 /// Maximum clock difference between writers, which create the ids, and the database.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
-/// Writes a marker into the WAL, so that a reading reaches its position without other writes.
+/// Writes a marker into the WAL, so that a reading reaches the marker's position without other
+/// writes.
 pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreError> {
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
     let row = write(db, statement(sql, [])).await;
@@ -29,9 +30,9 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
         .map_err(trouble("the end of the log could not be read"))
 }
 
-/// One statement, so its answers are consistent. Reads at most [`PENDING_MAX`] plus one pending
-/// messages. The ids are a subselect: with missing statistics, PostgreSQL may scan the table, and
-/// would evaluate a list of thousands for each row.
+/// Queries the table with one statement, so the results are consistent. Reads at most
+/// [`PENDING_MAX`] plus one pending messages. The ids are a subselect: with missing statistics,
+/// PostgreSQL may scan the table, and would evaluate a list of thousands for each row.
 pub(crate) async fn look(
     db: &DatabaseConnection,
     names: &Names,
@@ -98,11 +99,11 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
     Ok(look)
 }
 
-/// A READ COMMITTED transaction, independent of the default of role or database: each statement
-/// sees earlier commits, also after a lock wait.
+/// Begins a READ COMMITTED transaction, independent of the default of role or database: each
+/// statement sees earlier commits, also after a lock wait.
 ///
-/// Begins in its own task: if the caller is dropped, sqlx 0.9.0 would return the connection to its
-/// pool inside the open transaction.
+/// The transaction begins in its own task: if the caller is dropped, sqlx 0.9.0 would return the
+/// connection to its pool inside the open transaction.
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     let db = db.clone();
     let begun = tokio::spawn(async move {
@@ -114,8 +115,8 @@ pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction
         .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
-/// Runs one statement in its own transaction. On a connection with an open transaction of the
-/// service, a plain statement would be committed with that transaction, or never.
+/// Runs one statement in its own transaction. If a service left a transaction open on the
+/// connection, a plain statement would be committed with that transaction, or never.
 pub(crate) async fn write_all(
     db: &DatabaseConnection,
     statement: Statement,
@@ -134,23 +135,23 @@ pub(crate) async fn write(
     Ok(rows.into_iter().next())
 }
 
-/// A condition on a row of `outbox_log`.
+/// A condition on a row of `outbox_log`: the position belongs to this server.
 pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
 
 const AGE_MAX: i32 = i32::MAX;
 
-/// After every commit visible to the statement.
+/// An SQL expression for a position after every commit visible to the statement.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Stores up to where messages are adopted, then locks the rows that are still logged. Idempotent.
-/// Both halves of the second statement see one snapshot.
+/// Stores up to which position messages are adopted, then locks the rows that are still logged.
+/// Idempotent. Both halves of the second statement read one snapshot.
 ///
 /// Messages passed by the stored position stay unchanged: a late adoption comes from a replaced
 /// reader or a cancelled call. Only a position of this server is comparable.
 ///
-/// Adopted messages precede the stored end, which has its own transaction: an adoption that waits
-/// for a row must not block the reading's checkpoint. A crash in between only makes a reading check
-/// more messages.
+/// Adopted messages precede the stored position, which has its own transaction: an adoption that
+/// waits for a row must not block the reading's checkpoint. After a crash between both
+/// transactions, a reading only checks more messages.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
@@ -193,17 +194,17 @@ fn transaction(text: &str) -> u64 {
     text.parse().unwrap_or_default()
 }
 
-/// Whether a transaction has ended for every session, so that a missing row was deleted. The log
-/// has the low 32 bits of its id; `ended`: every transaction with a smaller id has ended. A logged
-/// transaction is less than two billion transactions old.
+/// Whether a transaction has ended for every session, so that a missing row was deleted.
+/// `transaction`: the low 32 bits of the id, from the log. `ended`: every transaction with a
+/// smaller id has ended. A logged transaction is less than two billion transactions old.
 fn has_ended(transaction: u64, ended: u64) -> bool {
     let behind = (ended as u32).wrapping_sub(transaction as u32);
     behind != 0 && behind < 1 << 31
 }
 
 /// Reads a page of ids, roughly by time, and deletes logged rows that are old enough and passed by
-/// the position. If an id without a time between 2024 and tomorrow exists, it comes from another
-/// program, and all ids are read.
+/// the position. An id without a time between 2024 and tomorrow comes from another program. If such
+/// an id exists, all ids are read.
 pub(crate) async fn purge(
     db: &DatabaseConnection,
     names: &Names,
@@ -259,8 +260,8 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     )
 }
 
-/// Replay and reconcile then accept the row. `outbox-sea-orm` has the same condition, for a log of
-/// any name.
+/// A condition with which replay and reconcile accept a row. `outbox-sea-orm` has the same
+/// condition, for a log of any name.
 pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
     format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")
@@ -304,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// Later statements would join a transaction that never ends.
+    /// If `begin` left a transaction open, later statements would join this endless transaction.
     #[tokio::test]
     async fn dropped_begin_leaves_no_transaction_in_the_pool() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -1,14 +1,14 @@
-//! The log relay's outbox: read, undecided messages.
+//! The store of the relay of the log: messages read from the log and still undecided.
 //!
 //! Invariants:
 //!
-//! - A message is handed out only if its aggregate is not blocked and has nothing pending in the
-//!   table. It leaves the window only when it is decided.
+//! - A message is handed out only if its aggregate is not blocked and has no pending messages in
+//!   the table. A message leaves the window only when the message is decided.
 //! - A message published at the first attempt causes no write. The table is not queried while it
-//!   holds no exceptions.
-//! - The reading ends only after the relay has released all partitions, so nothing is in flight.
-//! - A crash leaves messages that are logged and read again, or pending and published by the table
-//!   relay.
+//!   holds no exceptions (blocked aggregates, pending messages).
+//! - The reading ends only after the relay has released all partitions, so no message is in flight.
+//! - After a crash, undecided messages are logged and read again, or pending and published by the
+//!   table relay.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,8 @@ const AGREEING: Duration = Duration::from_millis(50);
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 const CATCH_UP: Duration = Duration::from_secs(10);
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
-/// Undecided messages of one aggregate in flight. The table takes longer lanes.
+/// Maximum of undecided messages of one aggregate in flight. The table adopts messages beyond this
+/// number.
 const PER_AGGREGATE: usize = 256;
 
 pub(super) struct Undecided<L: MessageLog> {
@@ -97,8 +98,8 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// Returns also whether all undecided messages are in flight; `None` while the table must be
-    /// processed first.
+    /// Returns messages to publish, and whether all undecided messages are in flight. Returns
+    /// `None` while pending messages of the table must be published first.
     async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
@@ -117,7 +118,7 @@ impl<L: MessageLog> Undecided<L> {
         )))
     }
 
-    /// Queries the table if it may affect these messages.
+    /// Queries the table if the table may affect these messages.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
         let doubtful: Vec<Logged> = candidates
             .iter()
@@ -150,7 +151,7 @@ impl<L: MessageLog> Undecided<L> {
         Ok(Some(look))
     }
 
-    /// Messages to publish now, and messages for the table to adopt.
+    /// Sorts messages into messages to publish now, and messages for the table to adopt.
     ///
     /// The table adopts a message only after all earlier messages of its aggregate are decided.
     /// Otherwise, after a crash, the log would return an earlier message after the table relay has
@@ -241,8 +242,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so each relay is alone. While it offers the log, the engine sees a
-    /// healthy peer and hands everything over.
+    /// The log is not shared, so the engine sees no peers. While this relay offers the log, the
+    /// engine sees a healthy peer and releases all partitions.
     async fn announce(
         &self,
         _: OwnerId,
@@ -273,7 +274,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Vec::new())
     }
 
-    /// The reading relay has all partitions. The epoch is the number of the reading.
+    /// Grants all partitions to the reading relay. The epoch is the number of the reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if lock(&self.offer).is_away() || !self.source.agrees_within(AGREEING).await {
             return Ok(Vec::new());
@@ -304,7 +305,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(leases.iter().filter(lasts).copied().collect())
     }
 
-    /// Partitions with messages in flight are released later.
+    /// Releases partitions. Partitions with messages in flight are released later.
     async fn release(&self, _: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let is_last = {
             let mut owned = lock(&self.owned);
@@ -327,7 +328,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
-    /// Waits for new log entries, for a bounded time. A drain waits for messages committed before it.
+    /// Waits for new log entries, for a bounded time. A drain waits for messages committed before
+    /// the drain.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let nothing_yet = || Fetched {
             more: true,
@@ -338,7 +340,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
-                // The result would follow messages that are being adopted.
+                // Returned messages could follow messages that are being adopted.
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {
@@ -349,7 +351,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             }
             let news = self.shared.news.notified();
             tokio::pin!(news);
-            // Registered before the window is checked, so that no news is missed.
+            // The wait is registered before the window is checked, so that no log entry is missed.
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
             let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
@@ -364,7 +366,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                // The next fetch waits for news. A poll would be late.
+                // The next fetch waits for log entries. A poll would be late.
                 return Ok(Fetched {
                     more: true,
                     ..fetched
@@ -379,8 +381,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                     return Ok(fetched);
                 }
             }
-            // Also if all messages follow an undecided one. Visibility of a message in the table
-            // causes no news.
+            // The wait is short also if all messages follow an undecided message: a message that
+            // becomes visible in the table causes no log entry.
             let again = match is_empty {
                 true => until,
                 false => until.min(Instant::now() + UNSEEN_EVERY),
@@ -401,7 +403,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Fetched::default())
     }
 
-    /// Records published messages in memory. The table adopts all others.
+    /// Records published messages in memory. The table adopts all other messages.
     async fn settle(&self, _: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
         let published = settlements.iter().filter(is_published);
@@ -410,8 +412,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let ids: Vec<MessageId> = others.filter_map(|settlement| settlement.id).collect();
         if !ids.is_empty() {
-            // A replaced reading must not let the table adopt messages that its successor has
-            // published.
+            // A replaced reading must not let the table adopt messages that the successor reading
+            // has published.
             self.readings.check()?;
             self.shared.adopt(&*self.log, &ids).await?;
         }

@@ -9,13 +9,14 @@ use outbox_core::RelayError;
 #[non_exhaustive]
 pub struct LogConfig {
     /// Maximum of payload bytes of undecided messages in memory, exceeded by at most one message.
-    /// `PostgresLog` buffers up to 32 more messages of up to 8 MiB each. More than 0, default 64
-    /// MiB.
+    /// `PostgresLog` buffers up to 32 more messages of up to 8 MiB each. The maximum must be more
+    /// than 0; default 64 MiB.
     pub window_bytes: usize,
-    /// While the log retains more bytes on the database's disk than this, the table adopts each
-    /// read message. Default 1 GiB.
+    /// Maximum of retained bytes on the database's disk. While the log retains more, the table
+    /// adopts each read message. Default 1 GiB.
     pub retained_max: u64,
-    /// The interval of storing the position. After a crash, later messages are published again.
+    /// The interval of storing the position. After a crash, messages after the position are
+    /// published again.
     #[doc(hidden)]
     pub checkpoint_every: Duration,
     /// Maximum of undecided messages in memory.

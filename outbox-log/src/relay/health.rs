@@ -7,7 +7,7 @@ use outbox_core::{Health, HealthCheck};
 
 use super::shared::Shared;
 
-/// The health of a log relay, for probes. Clones read the same relay.
+/// The health of a log relay, for probes. Clones report on the same relay.
 #[derive(Debug, Clone)]
 pub struct LogHealthCheck {
     pub(super) table: HealthCheck,
@@ -53,19 +53,19 @@ impl LogHealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LogStatus {
-    /// This relay reads the log.
+    /// Whether this relay reads the log.
     pub reads: bool,
-    /// Another relay reads the log.
+    /// Whether another relay reads the log.
     pub stands_by: bool,
     /// The position up to which all messages are decided, in the current reading.
     pub decided: Position,
-    /// Undecided messages in memory.
+    /// Number of undecided messages in memory.
     pub undecided: usize,
-    /// More than [`PENDING_MAX`](outbox_core::log::PENDING_MAX) messages are pending in the table.
-    /// The relay of the log publishes nothing until the table has fewer.
+    /// Whether more than [`PENDING_MAX`](outbox_core::log::PENDING_MAX) messages are pending in the
+    /// table. The relay of the log publishes nothing until the table has fewer pending messages.
     pub waits_for_table: bool,
-    /// Disk that the log retains on the database server, at the last query.
+    /// Disk that the log retained on the database server at the last query.
     pub retained: Option<Retained>,
-    /// The log retains too much disk, so the table adopts each read message.
+    /// Whether the table adopts each read message, because the log retains too much disk.
     pub adopts: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! [`LogRelay`] runs two relays with one publisher, joined by a [`SecondSource`]. The table relay
 //! works as a polling relay. The relay of the log publishes messages of a [`MessageLog`]; if the
-//! first attempt fails, the table relay takes over the message.
+//! first attempt fails, the table relay publishes the message.
 //!
 //! # Ownership of a message
 //!
@@ -21,11 +21,11 @@
 //!   table adopts each message that the lost log may not have returned ([`MessageLog::open`]).
 //! * **Order.** The log has commit order, and so the order of each aggregate. Pending messages of
 //!   an aggregate precede its messages in the log. A message is adopted only together with all
-//!   earlier undecided messages of its aggregate. Not guaranteed: the place of a retried dead
-//!   letter that halted nothing.
+//!   earlier undecided messages of its aggregate. Not guaranteed: the order of a retried dead
+//!   letter that did not halt its aggregate.
 //! * **No write per published message.** The position is stored once a second.
-//! * **After a crash** the messages after the stored position are published again, with the same
-//!   ids.
+//! * **After a crash** the relay publishes the messages after the stored position again, with the
+//!   same ids.
 //! * **One reader.** The database allows one reader of the log at a time. A standby relay takes
 //!   over when the reader ends. A replaced reader publishes at most copies in the same order, and
 //!   adopts only messages that are still logged.
@@ -63,7 +63,8 @@ pub use config::LogConfig;
 pub use health::{LogHealthCheck, LogStatus};
 
 /// Publishes the messages of an outbox from the database's log, and adopted messages from its
-/// table. See [`relay`](crate::relay). Any number of log relays and polling relays may run.
+/// table. The module [`relay`](crate::relay) lists the guarantees. Any number of log relays and
+/// polling relays may run.
 pub struct LogRelay<S, L: MessageLog, P> {
     table: Relay<S, Arc<P>>,
     publisher: Arc<P>,
@@ -77,7 +78,7 @@ pub struct LogRelay<S, L: MessageLog, P> {
 }
 
 impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
-    /// A log relay with the default configuration. `store` is the store of a polling relay.
+    /// Creates a log relay with the default configuration. `store` is the store of a polling relay.
     pub fn new(store: S, log: L, publisher: P) -> Self {
         let publisher = Arc::new(publisher);
         let (config, source) = (RelayConfig::default(), SecondSource::default());
@@ -114,14 +115,14 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         self
     }
 
-    /// As [`Relay::on_dead_letter`].
+    /// Sets a hook for dead letters, as [`Relay::on_dead_letter`].
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.table = self.table.on_dead_letter(hook);
         self
     }
 
-    /// As [`Relay::with_wall_clock`]. For tests.
+    /// Sets the clock, as [`Relay::with_wall_clock`]. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
@@ -141,11 +142,11 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
     }
 
-    /// As [`Relay::run`]. Dropping the future is like a crash.
+    /// Runs both relays, as [`Relay::run`]. Dropping the future is like a crash.
     ///
     /// # Errors
     ///
-    /// As [`Relay::run`]; also if the log is not set up, or [`LogConfig`] is invalid.
+    /// As [`Relay::run`]; also if the log is not set up, or the [`LogConfig`] is invalid.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.log_config.check()?;
         telemetry::describe();
@@ -165,8 +166,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         Ok(table?.and(log?))
     }
 
-    /// As [`Relay::drain`]. While another relay reads the log, only pending messages of the table
-    /// are published.
+    /// Drains the outbox, as [`Relay::drain`]. While another relay reads the log, only pending
+    /// messages of the table are published.
     ///
     /// # Errors
     ///
@@ -204,7 +205,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 }
 
-/// A refused verdict is an error, and does not end a drain.
+/// Whether a drain has ended early. A settlement rejected by the store is an error, but does not
+/// end a drain.
 fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
     !matches!(
         drained,

@@ -1,18 +1,18 @@
 //! When a relay that cannot publish offers the log to other relays.
 //!
-//! The database reports only whether a log is read, not standby relays. So the reader ends its
-//! reading and stays away long enough for standby relays to detect it. If no relay takes the log,
-//! the reader resumes, and the next offer comes later. No I/O.
+//! The database reports only whether a log is read, and lists no standby relays. So the reader ends
+//! its reading and stays away long enough for standby relays to detect the free log. If no relay
+//! takes the log, the reader resumes, and the next offer comes later. No I/O.
 //!
-//! Invariants: only a relay that was unhealthy, and has not published since, stays away, at most
-//! for [`AWAY`] or a lease. It resumes only after [`AWAY`], even to try publishing.
+//! Invariants: only a relay that was unhealthy, and has not published since, stays away from the log,
+//! at most for [`AWAY`] or a lease. The relay resumes only after [`AWAY`], even to try publishing.
 
 use std::time::Duration;
 
 use outbox_core::RelayHealth;
 use tokio::time::Instant;
 
-/// Standby relays check each second.
+/// Time without a reading. Standby relays check the log each second.
 const AWAY: Duration = Duration::from_secs(5);
 const OFFER_MAX: Duration = Duration::from_secs(600);
 
@@ -40,7 +40,8 @@ impl Offer {
             *self = Self {
                 offers,
                 not_before: self.not_before.filter(|_| offered),
-                // An immediate trial would take the log back before standby relays check.
+                // If the relay tried at once, it would take the log back before standby relays
+                // check.
                 away_until: self.away_until.filter(|_| offered),
                 ..Self::default()
             };
@@ -68,8 +69,7 @@ impl Offer {
         self.offers = self.offers.saturating_add(1);
     }
 
-    /// While this relay is unhealthy, it checks again only after a while, so that healthy relays
-    /// take the log first.
+    /// Delays the next check of an unhealthy relay, so that healthy relays take the log first.
     pub(super) fn taken(&mut self) {
         if self.is_unhealthy {
             self.looks_at = Some(Instant::now() + self.patience);
@@ -147,7 +147,7 @@ mod tests {
         assert!(!offer.announced(RelayHealth::Recovering, false, PATIENCE) && !offer.is_away());
     }
 
-    /// The engine has lost its leases, and releases nothing.
+    /// The engine has lost its leases, and releases no partitions.
     #[tokio::test(start_paused = true)]
     async fn reading_that_ends_during_an_offer_counts_as_left() {
         let mut offer = Offer::default();

@@ -1,8 +1,8 @@
 //! Opens the log. The opening continues if its caller is dropped, because a relay waits only a
-//! moment for its leases; the next caller gets the result.
+//! moment for its leases; the next caller gets the reader.
 //!
-//! Invariant: an unclaimed reader blocks other relays no longer than a lease: its relay may hang in
-//! a database call.
+//! Invariant: an unclaimed reader blocks other relays no longer than a lease, because the relay of
+//! the reader may hang in a database call.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +13,7 @@ use outbox_core::store::within;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
-/// A recreated log waits for open transactions.
+/// Bound on an opening. Recreating a log waits for open transactions.
 const OPEN_MAX: Duration = Duration::from_secs(120);
 
 type Opened<R> = Result<Option<R>, StoreError>;
@@ -40,7 +40,7 @@ impl<R: Send + 'static> Opening<R> {
         }
     }
 
-    /// Exactly one caller gets the result. Cancel-safe.
+    /// Returns the opened reader to exactly one caller. Cancel-safe.
     pub(super) async fn opened<F>(&self, kept_for: Duration, open: impl FnOnce() -> F) -> Opened<R>
     where
         F: Future<Output = Opened<R>> + Send + 'static,
@@ -89,7 +89,7 @@ impl<R> Opening<R> {
 }
 
 impl<R> Drop for Opening<R> {
-    /// An abandoned opening would briefly take the log from another relay.
+    /// Ends the opening: an abandoned opening would briefly take the log from another relay.
     fn drop(&mut self) {
         self.abort();
     }

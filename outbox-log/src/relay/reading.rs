@@ -1,8 +1,8 @@
 //! Reads the log in its own task, and stores the position.
 //!
-//! Invariants: there is at most one reading; window and exceptions belong to it and start empty. A
-//! position is stored before the log receives it, so a log ahead of the stored position is another
-//! log. Dropping [`Readings`] ends the task.
+//! Invariants: there is at most one reading; window and exceptions belong to the reading and start
+//! empty. A position is stored before the log receives the position, so a log ahead of the stored
+//! position is another log. Dropping [`Readings`] ends the task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
-/// While the position moves without messages: storing writes WAL too.
+/// Interval of storing a position that moves without messages, because storing writes WAL too.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(super) struct Readings<L: MessageLog> {
     source: SecondSource,
     state: Mutex<Option<Reading>>,
     opening: Opening<L::Reader>,
-    /// Locked while a reading is opened.
+    /// Number of the last reading, locked while a reading is opened.
     last: tokio::sync::Mutex<i64>,
 }
 
@@ -80,7 +80,8 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// Begins a reading unless there is one, and returns its number; `None` if another relay reads.
+    /// Begins a reading unless there is a reading, and returns its number. Returns `None` if
+    /// another relay reads.
     ///
     /// Cancel-safe: a reader being opened is kept for the next call, for up to the lease time.
     pub(super) async fn open(&self, lease_ttl: Duration) -> Result<Option<i64>, StoreError> {
@@ -100,7 +101,7 @@ impl<L: MessageLog> Readings<L> {
             return Ok(None);
         };
         self.shared.window().begin(reader.adopted_to());
-        // A table query that began earlier does not include adoptions of the opening.
+        // A table query that began before the opening does not include adoptions of the opening.
         self.shared.exceptions(Exceptions::adopts);
         *last += 1;
         *lock(&self.state) = Some(self.begin(reader, *last));
@@ -194,7 +195,8 @@ impl<L: MessageLog> Running<L> {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
                     self.shared.report();
-                    // The log is read before the next checkpoint, however long this one took.
+                    // The log is read before the next checkpoint, however long this checkpoint
+                    // took.
                     checkpoints.reset();
                 }
                 event = self.reader.next(), if room.is_some() => self.take(event?, room.unwrap_or_default())?,
@@ -225,7 +227,8 @@ impl<L: MessageLog> Running<L> {
         ended
     }
 
-    /// A crash between storing and confirming only makes the log retain more.
+    /// Stores the decided position, then confirms the position to the log. After a crash in
+    /// between, the log only retains more.
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
@@ -239,8 +242,8 @@ impl<L: MessageLog> Running<L> {
         Ok(())
     }
 
-    /// The log must not fill the database's disk: while it retains too much, the table adopts read
-    /// messages.
+    /// Checks how much disk the log retains. While the log retains too much, the table adopts read
+    /// messages, so that the log does not fill the database's disk.
     async fn watch_retained(&mut self) -> Result<(), StoreError> {
         if Instant::now() < self.retained_at {
             return Ok(());

@@ -17,11 +17,13 @@ const ADOPTED_MAX: usize = 500;
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const SEEN_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether the table may have precedence for any aggregate. If not, it is not queried.
+/// Whether the table may hold pending messages or blocked aggregates. If not, the table is not
+/// queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceptions {
     pub(super) any: bool,
-    /// Increased when an adoption begins and when it ends: an earlier table query lacks it.
+    /// Counter, increased when an adoption begins and when it ends: the result of an earlier table
+    /// query lacks the adoption.
     pub(super) adoptions: u64,
 }
 
@@ -40,7 +42,7 @@ impl Exceptions {
         self.adoptions += 1;
     }
 
-    /// `adoptions`: the counter when the query began.
+    /// Records a table query. `adoptions`: the counter when the query began.
     pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
         self.any = any || self.adoptions != adoptions;
     }
@@ -54,8 +56,8 @@ pub(super) struct Shared {
     pub(super) status: Mutex<LogStatus>,
     pub(super) news: Notify,
     pub(super) room: Notify,
-    /// Held while messages are handed out, and while the table adopts everything: an earlier
-    /// message must not change its owner in between.
+    /// Held while messages are handed out, and while the table adopts all messages: an earlier
+    /// message must not change its owner at the same time.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -127,7 +129,7 @@ impl Shared {
     }
 
     /// Lets the table adopt these messages and earlier messages of their aggregates. After a crash
-    /// before the answer, they are read again, and the table is queried.
+    /// before the answer, the messages are read again, and the table is queried.
     pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
         let messages = self.window().doubt_with_earlier(ids);
         for messages in messages.chunks(ADOPTED_MAX) {
@@ -140,7 +142,7 @@ impl Shared {
         Ok(())
     }
 
-    /// In log order: a message is adopted only after earlier ones.
+    /// Adopts messages in log order: a message is adopted only after earlier messages.
     async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Logged]) -> Result<(), StoreError> {
         let until = Instant::now() + SEEN_WITHIN;
         let mut left: Vec<Logged> = messages.to_vec();
@@ -190,7 +192,7 @@ impl Shared {
     }
 }
 
-/// The state is complete even if a thread panicked with the lock.
+/// Locks the state. The state is complete even if a thread panicked with the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The undecided messages read from the log, and the resulting position.
 //!
-//! Invariant: [`Window::decided`] never passes a transaction with an undecided message or without
-//! its end. No clock, no I/O.
+//! Invariant: [`Window::decided`] never passes a transaction with an undecided message, or a
+//! transaction whose end was not read. No clock, no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -13,29 +13,29 @@ use foldhash::fast::RandomState;
 use outbox_core::log::{Logged, LoggedMessage, Position};
 use outbox_core::{Aggregate, MessageId};
 
-/// Keys are chosen by the service, not by attackers.
+/// A map without protection against attackers: the service chooses the keys.
 pub(super) type QuickMap<K, V> = HashMap<K, V, RandomState>;
 pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// In log order. `None`: decided, after an undecided message; eight bytes each.
+    /// Messages in log order. `None`: a decided message after an undecided message, in eight bytes.
     messages: VecDeque<Option<Box<Held>>>,
     first_message: u64,
     numbers: QuickMap<MessageId, u64>,
     bytes: usize,
-    /// Not passed yet, in log order. The last one may have no end yet.
+    /// Transactions not passed yet, in log order. The end of the last transaction may be unread.
     transactions: VecDeque<Transaction>,
     first_transaction: u64,
     read_to: Position,
     decided: Position,
-    /// Without transactions that hold no messages.
+    /// The decided position, without later transactions that hold no messages.
     decided_messages: Position,
-    /// A message before this position may have been adopted in an earlier reading.
+    /// Before this position, an earlier reading may have let the table adopt messages.
     doubted_to: Position,
-    /// Messages published since the last checkpoint, and since the one before: they are read again
-    /// after an interruption. Message ids, because row ids may be reused after a database failover.
-    /// A failover may lose an adoption, so adopted messages are not in the list.
+    /// Messages published since the last checkpoint, and since the checkpoint before: they are read
+    /// again after an interruption. The list has message ids, because row ids may be reused after a
+    /// database failover. A failover may lose an adoption, so adopted messages are not in the list.
     published: [Vec<MessageId>; 2],
     known: Known,
 }
@@ -52,7 +52,7 @@ struct Known {
 pub(super) struct Held {
     pub(super) message: LoggedMessage,
     transaction: u64,
-    /// The table may have adopted the message.
+    /// Whether the table may have adopted the message.
     pub(super) is_doubtful: bool,
 }
 
@@ -64,8 +64,8 @@ struct Transaction {
 }
 
 impl Window {
-    /// A new reading begins after the stored position; before `adopted_to` it may meet adopted
-    /// messages.
+    /// Begins a reading after the stored position. The table may have adopted messages before
+    /// `adopted_to`.
     pub(super) fn begin(&mut self, adopted_to: Position) {
         let mut known = mem::take(&mut self.known);
         known.ids.extend(self.published.iter().flatten());
@@ -100,12 +100,12 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.has_messages = true;
         }
-        // A second row with the same id: the first row decides both.
+        // A second row may have the same id: the first row decides both rows.
         if self.numbers.contains_key(&message.id) {
             return;
         }
         if self.known.ids.contains(&message.id) {
-            // The next reading needs it too, if the position does not pass it before.
+            // The next reading needs the id too, if the position does not pass the message before.
             self.published[0].push(message.id);
             return;
         }
@@ -191,8 +191,8 @@ impl Window {
         true
     }
 
-    /// Starts an adoption of these messages and of earlier messages in their aggregates: until it
-    /// ends, their owner is unknown. In log order.
+    /// Marks these messages and earlier messages of their aggregates as doubtful, because their
+    /// adoption begins. Returns the messages in log order.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
         let mut last: HashMap<Aggregate, u64> = HashMap::new();
@@ -222,7 +222,8 @@ impl Window {
         self.undecided().map(|held| held.message.id).collect()
     }
 
-    /// Messages that are neither logged nor invisible yet belong to the table, so they are decided.
+    /// Applies a table query. Visible messages that are not logged belong to the table, so they are
+    /// decided.
     pub(super) fn told(
         &mut self,
         asked: &[Logged],
@@ -244,7 +245,7 @@ impl Window {
         }
     }
 
-    /// Includes messages decided during the last store.
+    /// Whether messages after the stored position are decided, also during the last store.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }

@@ -33,7 +33,7 @@ fn id(row_id: i64) -> MessageId {
     MessageId::from(uuid::Uuid::from_u128(row_id as u128))
 }
 
-/// Transactions end at 10, 20, and so on.
+/// A window of these transactions, which end at 10, 20, and so on.
 fn window(transactions: &[&[i64]]) -> Window {
     let mut window = Window::default();
     for (n, row_ids) in transactions.iter().enumerate() {
@@ -84,7 +84,7 @@ fn idle_log_position_stays_before_undecided_messages() {
     assert_eq!(window.decided(), Position(60));
 }
 
-/// Otherwise a crash before the next decided message would repeat messages.
+/// Without a new position, a crash before the next decided message would repeat messages.
 #[test]
 fn decisions_during_a_store_are_news() {
     let mut window = window(&[&[1], &[2]]);
@@ -177,7 +177,7 @@ fn decided_messages_are_known_after_an_interruption() {
     assert_eq!(window.decided(), Position(30));
 }
 
-/// A reading that passes the end can drop the ids of the published messages.
+/// A reading that passes the transaction's end can drop the ids of the published messages.
 #[test]
 fn published_part_of_an_open_transaction_stays_known() {
     let mut window = window(&[&[1]]);
@@ -199,7 +199,7 @@ fn published_part_of_an_open_transaction_stays_known() {
     assert_eq!(window.decided(), Position(20));
 }
 
-/// A failover may lose the adoption, which makes the message logged again.
+/// A failover may lose the adoption, so the message is logged again.
 #[test]
 fn adopted_messages_are_doubtful_after_an_interruption() {
     let mut window = window(&[&[1], &[2]]);
