@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 /// Why a server cannot be started.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bound on each step.
+/// Bound on each step, such as a start.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// A server with a data folder, which survives the server. Dropping the value kills the server.
@@ -36,14 +36,14 @@ pub struct Server {
     port: u16,
     words: Vec<String>,
     user: Option<u32>,
-    /// A folder with locales that the system does not have.
+    /// Folder of locales that the system does not have.
     locales: Option<PathBuf>,
     process: Option<Child>,
     url: String,
 }
 
 impl Server {
-    /// A PostgreSQL server. `initdb` is in the folder of `program`; `settings` as
+    /// Creates a PostgreSQL server. `initdb` is in the folder of `program`; a setting is written as
     /// `wal_level=logical`.
     ///
     /// # Errors
@@ -86,8 +86,8 @@ impl Server {
         Self::new(folder, port, words, user, url)
     }
 
-    /// A standby server with a copy of this server's data; this server must not run. The standby
-    /// server reads the WAL through the physical replication slot `slot`.
+    /// Creates a standby server with a copy of this server's data; this server must not run. The
+    /// standby server reads the WAL through the physical replication slot `slot`.
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl Server {
         ))
     }
 
-    /// A MariaDB server with a database and an administrator `shop`; `settings` as
-    /// `--innodb-rollback-on-timeout=ON`.
+    /// Creates a MariaDB server with a database and an administrator `shop`; a setting is written
+    /// as `--innodb-rollback-on-timeout=ON`.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Server {
         Ok(Self::new(folder, port, words, user, url))
     }
 
-    /// A PgBouncer for the PostgreSQL server on this port of 127.0.0.1, for the user `postgres`.
-    /// `settings` are lines of its section, as `pool_mode = transaction`.
+    /// Creates a PgBouncer for the PostgreSQL server on port `server` of 127.0.0.1, for the user
+    /// `postgres`. `settings` are lines of PgBouncer's section, as `pool_mode = transaction`.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Server {
     }
 
     /// Makes a PostgreSQL server report in German from its next start on. `localedef` creates the
-    /// locale from the sources of locales (Debian: `locales`).
+    /// locale from the system's locale sources (Debian: `locales`).
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl Server {
         Ok(self)
     }
 
-    /// A nats-server with JetStream.
+    /// Creates a nats-server with JetStream.
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ impl Server {
         }
     }
 
-    /// The address, the same after each start.
+    /// The server's address, the same after each start.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -266,13 +266,13 @@ impl Server {
         format!("{server}/{database}")
     }
 
-    /// The port on 127.0.0.1.
+    /// The server's port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Starts the server and waits until it listens. Retries while a process of the previous server
-    /// still uses the data.
+    /// Starts the server and waits until the server listens. Retries while a process of the
+    /// previous start still uses the data.
     ///
     /// # Errors
     ///
@@ -309,12 +309,12 @@ impl Server {
         Ok(command.spawn()?)
     }
 
-    /// The process id, while the server runs.
+    /// The process id of a running server.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Child::id)
     }
 
-    /// The output of all starts.
+    /// The server's output of all starts.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -324,13 +324,13 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the system refuses.
+    /// If the operating system refuses the signal.
     pub fn kill(&mut self) -> Result<(), Failure> {
         if let Some(mut process) = self.process.take() {
             let children = children(process.id());
             process.kill()?;
             for child in children.into_iter().filter_map(Pid::from_raw) {
-                // The child may have ended with its parent.
+                // The child process may have ended with its parent.
                 let _ = kill_process(child, Signal::KILL);
             }
             process.wait()?;
@@ -347,7 +347,7 @@ impl Server {
         self.connect_by(&self.url, connections).await
     }
 
-    /// As [`Self::connect`], to another database of the server.
+    /// Connects as [`Self::connect`], to another database of the server.
     ///
     /// # Errors
     ///
@@ -382,7 +382,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A folder that the server's user may write to, and this user if the test runs as root.
+/// Creates a folder that the server's user may write to. Returns the user if the test runs as root.
 fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
     let folder = tempfile::tempdir()?;
     let mut user = None;
@@ -394,7 +394,7 @@ fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
     Ok((folder, user))
 }
 
-/// Some servers refuse to run as root.
+/// A command that runs as the server's user, because some servers refuse to run as root.
 fn as_user(program: &Path, user: Option<u32>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
@@ -409,11 +409,13 @@ fn beside_or_on_path(program: &Path, name: &str) -> PathBuf {
     if beside.exists() { beside } else { name.into() }
 }
 
-/// Empty without `/proc`; PostgreSQL's child processes then end without a signal.
+/// The child processes. Empty without `/proc`; PostgreSQL's child processes then end without a
+/// signal.
 fn children(parent: u32) -> Vec<i32> {
     let of_parent = |entry: fs::DirEntry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The program name is in brackets, and may contain spaces; state and parent follow.
+        // In `stat`, the program name is in brackets, and may contain spaces; state and parent
+        // follow.
         let (_, rest) = stat.rsplit_once(')')?;
         let is_child = rest.split_whitespace().nth(1)?.parse::<u32>().ok() == Some(parent);
         is_child.then(|| entry.file_name().to_str()?.parse().ok())?

@@ -1,20 +1,20 @@
 //! Overloads of PostgreSQL's functions and operators, planted into schemas of the search path.
 //!
 //! PostgreSQL prefers an overload in another schema to `pg_catalog` if its argument types match
-//! better. So a user who may create objects in a schema of the search path can replace a function,
-//! if a statement leaves an argument type open. A call of a planted object fails with [`MARK`], or
-//! has the wrong type.
+//! better. So if a statement leaves an argument type open, a user who may create objects in the
+//! search path can replace a function. A call of a planted object fails with [`MARK`], or has the
+//! wrong type.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// In the server's log after a call of a planted object.
+/// Text in the server's log after a call of a planted object.
 pub const MARK: &str = "a planted object was called";
 
-/// In the server's log after a planted object was chosen although its result type does not fit.
+/// Text in the server's log after PostgreSQL has chosen a planted object with an unfit result type.
 const WRONG_TYPE: &str = " type point";
 
-/// Argument types, most used types first.
+/// Argument types of planted overloads, most used types first.
 const TYPES: [&str; 25] = [
     "text",
     "int4",
@@ -43,23 +43,23 @@ const TYPES: [&str; 25] = [
     "\"char\"",
 ];
 
-/// Types that may match, or make a call ambiguous, where an argument has an unknown type or any.
+/// Argument types of overloads where an argument has an unknown type or any type.
 const UNKNOWN: [&str; 6] = ["text", "varchar", "name", "uuid", "anyelement", "anyarray"];
 
 /// Operators that PostgreSQL uses for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
 const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
 
-/// The functions and operators of statements.
+/// The functions and operators that statements call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Called {
-    /// By name and number of arguments. May hold other words before an opening bracket.
+    /// Functions by name and number of arguments. May hold other words before an opening bracket.
     pub functions: BTreeSet<(String, usize)>,
-    /// By symbol.
+    /// Operators by symbol.
     pub operators: BTreeSet<String>,
 }
 
 impl Called {
-    /// Reads the log of a server with `log_statement=all` and `log_line_prefix=@`.
+    /// Reads the calls in the log of a server with `log_statement=all` and `log_line_prefix=@`.
     #[must_use]
     pub fn in_log(log: &str) -> Self {
         let mut called = Self::default();
@@ -80,7 +80,7 @@ impl Called {
     pub fn read(&mut self, sql: &str) {
         let bytes = sql.as_bytes();
         let (mut at, mut word) = (0, None);
-        // The enclosing calls: name and number of arguments so far.
+        // The enclosing calls, each with name and number of arguments so far.
         let mut calls: Vec<(Option<String>, usize)> = Vec::new();
         let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |n| from + n);
         while at < bytes.len() {
@@ -134,7 +134,7 @@ impl Called {
                     while at < bytes.len() && is_operator(bytes[at]) && !sql[at..].starts_with("--") {
                         at += 1;
                     }
-                    // As PostgreSQL reads it: `<>-1` is `<>` and a negative number.
+                    // PostgreSQL reads `<>-1` as `<>` and a negative number.
                     if !sql[begins..at].contains(|c| "~!@#%^&|`?".contains(c)) {
                         while at > begins + 1 && matches!(bytes[at - 1], b'+' | b'-') {
                             at -= 1;
@@ -155,9 +155,9 @@ impl Called {
         }
     }
 
-    /// Plants overloads in an existing schema, for common types; with three and more arguments for
-    /// fewer types. Other overloads would slow down sessions, so a type is planted only where an
-    /// implicit cast allows it, and each type of `UNKNOWN` everywhere.
+    /// Plants overloads in an existing schema for common types; functions with three and more
+    /// arguments get fewer types. More overloads would slow down sessions. So a type is planted
+    /// only where an implicit cast allows it, and each type of `UNKNOWN` everywhere.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());
@@ -231,14 +231,15 @@ $plant$"
     }
 }
 
-/// The errors in a server's log after a planted object was chosen, each with its statement.
+/// The errors in a server's log after PostgreSQL has chosen a planted object, each with its
+/// statement.
 #[must_use]
 pub fn marks(log: &str) -> Vec<String> {
     let entries: Vec<&str> = log.split("\n@").collect();
     let of_planted =
         |entry: &str| entry.starts_with("ERROR:") && (entry.contains(MARK) || entry.contains(WRONG_TYPE));
     let found = (0..entries.len()).filter(|at| of_planted(entries[*at]));
-    // Context and hint may be between error and statement.
+    // Context and hint may be between error and statement in the log.
     let statement = |at: usize| {
         entries[at..]
             .iter()

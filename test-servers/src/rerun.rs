@@ -12,7 +12,7 @@ pub struct Rerun {
 }
 
 impl Rerun {
-    /// All tests with any of these texts in their names.
+    /// Selects all tests with any of these texts in their names.
     #[must_use]
     pub fn of(tests: &[&str]) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Rerun {
         self
     }
 
-    /// Runs the tests, and returns how many have passed.
+    /// Runs the selected tests, and returns how many have passed.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Rerun {
     }
 }
 
-/// The number in `test result: ok. 5 passed; …`.
+/// The number of passed tests in `test result: ok. 5 passed; …`.
 fn passed(output: &str) -> u64 {
     let mut words = output
         .rsplit_once("test result: ")

@@ -48,8 +48,8 @@ impl Fixture {
         })
     }
 
-    /// Separate logins record and read the log. The reader has the permissions of a viewer too,
-    /// because the suites skip messages.
+    /// Opens a log whose writer and reader have separate logins. The reader has the permissions of
+    /// a viewer too, because the suites skip messages.
     async fn under_the_printed_rights() -> Option<Self> {
         let place = Place::open().await?;
         let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;
@@ -87,7 +87,7 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// Server-wide objects must not stay: slots are few.
+    /// Slots and publications must not stay, because slots are few.
     fn drop(&mut self) {
         self.unseen.lock().unwrap().take();
         let (db, name) = (self.place.db.clone(), self.place.name.clone());
@@ -198,8 +198,8 @@ impl LogFixture for Fixture {
         self.drop_slot().await;
     }
 
-    /// An open transaction simulates a commit that waits for a standby server: both are invisible
-    /// to other sessions.
+    /// Method: keep a transaction open instead of a commit that waits for a standby server. Both
+    /// are invisible to other sessions.
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
         // The writer may not read recorded rows.
         let tx = Self::record_over(&self.place.db, events).await.unwrap();

@@ -1,4 +1,4 @@
-//! From a polling relay to the log and back, and from one log relay to another.
+//! Hands messages over from a polling relay to the log and back, and between log relays.
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Relay, RelayConfig};
@@ -27,8 +27,8 @@ async fn hand_over_under_load_keeps_all_messages_in_order() {
     }
 }
 
-/// A snapshot older than the lock would hide commits during the lock wait, and leave their messages
-/// logged without a log.
+/// A snapshot older than the table's lock would hide commits during the lock wait, and leave their
+/// messages logged without a log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hand_over_loses_nothing_at_repeatable_read() {
     if let Some(place) = Place::at_isolation("repeatable read").await {
@@ -76,7 +76,7 @@ async fn hand_over(place: Place) {
     place.close_balanced().await;
 }
 
-/// Half of the messages are pending in the table, the others, of the same aggregates, are logged.
+/// Half of the messages are pending in the table; later messages of the same aggregates are logged.
 async fn log_relay_takes_over_a_backlog_without_gap_or_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {

@@ -37,7 +37,7 @@ async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
-    // Fails while the slot is in use.
+    // The drop of the slot fails while the slot is in use.
     let is_dropped = async || {
         place.end_session().await;
         let dropped = place.db.execute_unprepared(&drop_slot).await;
@@ -58,8 +58,8 @@ async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
     place.assert_balanced();
 }
 
-/// As after restoring an old backup next to a live slot: the server would not return the missing
-/// messages.
+/// The state is as after restoring an old backup next to a live slot: the server would not return
+/// the missing messages.
 async fn slot_advanced_by_another_program_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
@@ -89,7 +89,7 @@ async fn relay_dropped_at_any_moment_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// Some deployments run the set-up at each start.
+/// Some deployments run `init` at each start.
 async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
@@ -99,7 +99,7 @@ async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// The server silently omits rows that were not published when written.
+/// The server silently omits rows that were written without the publication.
 async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
     let alter = async |how: &str| {
         let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
@@ -125,7 +125,7 @@ async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
     place.assert_balanced();
 }
 
-/// PostgreSQL decodes older rows at a time without the publication, and fails repeatedly.
+/// PostgreSQL decodes older rows without the new publication, and fails repeatedly.
 async fn recreated_publication_does_not_stop_the_log(place: &Place) {
     place
         .run(async {
@@ -145,7 +145,7 @@ async fn recreated_publication_does_not_stop_the_log(place: &Place) {
     place.assert_balanced();
 }
 
-/// As after restoring a base backup as another system: its slots look the same.
+/// The state is as after restoring a base backup on another system: its slots look the same.
 async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;
@@ -247,7 +247,7 @@ async fn publication_recreated_with_a_backlog_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// The log's client allocates no memory for such rows.
+/// The log's client allocates no memory for rows above the limit.
 async fn row_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place
@@ -264,7 +264,8 @@ async fn row_too_large_for_the_log_is_left_to_the_table(place: &Place) {
             insert("huge", 70_000_000).await;
             place.write(0..5, 2).await;
             place.published().await;
-            // The in-memory broker rejects both. The table has loaded only the first.
+            // The in-memory broker rejects both messages. The table relay has loaded only the first
+            // message.
             eventually("dead letters", async || place.rows(2).await == 2).await;
             let unread =
                 "SELECT count(*) FROM outbox_messages WHERE last_error LIKE '%payload has 70000000 bytes%'";

@@ -1,4 +1,4 @@
-//! The log relay in memory, and the log of a real PostgreSQL.
+//! Tests of the log relay in memory, and of the log of a real PostgreSQL.
 
 #![expect(clippy::unwrap_used, reason = "a test marks an unexpected failure with it")]
 

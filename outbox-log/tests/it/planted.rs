@@ -1,4 +1,4 @@
-//! Functions and operators of other schemas do not replace PostgreSQL's own.
+//! The log calls PostgreSQL's own functions and operators, not overloads in other schemas.
 
 use std::path::Path;
 

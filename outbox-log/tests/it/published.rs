@@ -27,7 +27,7 @@ async fn ids(store: &SqlStore, span: Span) -> BTreeSet<MessageId> {
     found.iter().map(|message| message.id).collect()
 }
 
-/// Six messages that the position has passed, and their time span.
+/// Publishes six messages that the position passes, and returns their time span.
 async fn passed(place: &Place, store: &SqlStore) -> Span {
     let from = OffsetDateTime::now_utc() - HOUR;
     let mut span = Span { from, until: from };
@@ -63,7 +63,7 @@ async fn messages_of_the_log_lost_by_the_broker_are_reconciled() {
     let publisher = place.broker.publisher();
     let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
     let done = done.unwrap();
-    // The in-memory broker has its own clock, so it may receive more requests, and drops
+    // The in-memory broker has its own clock, so the broker may receive more requests, and drops
     // duplicates.
     assert_eq!(done.published, 4, "{done:?}");
     assert_eq!(
@@ -116,7 +116,7 @@ async fn replay_takes_only_messages_passed_by_the_position() {
     place.close().await;
 }
 
-/// A log of another server, an inactive log, or a future transaction proves nothing.
+/// The position of another server, an inactive log, or a future transaction proves no publish.
 async fn position_of_another_server_proves_no_publish(place: &Place) {
     let store = SqlStore::new(place.db.clone());
     let span = passed(place, &store).await;
@@ -133,7 +133,7 @@ async fn position_of_another_server_proves_no_publish(place: &Place) {
     place.execute("UPDATE outbox_log SET is_on = true").await;
 }
 
-/// A cancelled `begin` of a service leaves a connection of the shared pool in a transaction.
+/// If a service cancels `begin`, a connection of the shared pool stays in a transaction.
 async fn cancelled_begin_of_a_service_hides_no_write_of_the_log(place: &Place) {
     place.execute("CREATE TABLE marker (n bigint)").await;
     let pool = place.one_connection().await;

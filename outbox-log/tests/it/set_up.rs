@@ -1,4 +1,4 @@
-//! Set-up, status and removal of a log, and the errors.
+//! Set-up, status and removal of a log, and their errors.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -66,7 +66,7 @@ async fn init_status_and_drop_are_repeatable(place: &Place) {
     }
 }
 
-/// Documentation refers operators to this view.
+/// Documentation refers operators to the readable view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readable_view_shows_logged_messages() {
     let Some(place) = Place::open().await else { return };
@@ -86,7 +86,7 @@ async fn drop_marks_passed_messages_as_published(place: &Place) {
     assert_eq!(place.number(dated).await, 0);
 }
 
-/// Any other filter or a column list would hide messages or columns from the reader.
+/// Any other filter, or a column list, would hide messages or columns from the reader.
 async fn only_the_filter_of_earlier_versions_is_accepted(place: &Place) {
     let publication = format!("{}_log", place.name);
     for (of_table, is_right) in [
@@ -263,7 +263,7 @@ async fn log_accepts_passwords_and_parameters_of_the_pool(place: &Place) {
     place.execute(&format!("DROP ROLE {user}")).await;
 }
 
-/// A relay detects that its log is gone when it stores its position.
+/// A relay detects that its log is gone when the relay stores its position.
 async fn idle_reader_does_not_block_drop(place: &Place) {
     let log = place.log();
     let reader = log.open().await.unwrap();
@@ -273,7 +273,7 @@ async fn idle_reader_does_not_block_drop(place: &Place) {
     drop(reader);
 }
 
-/// Both would publish each message, and each would treat the other's adoptions as lost.
+/// Both logs would publish each message, and each log would treat the other's adoptions as lost.
 async fn second_log_of_the_same_tables_is_refused(place: &Place) {
     let second = place.log().named(&format!("{}_b", place.name)).unwrap();
     for error in [
@@ -325,7 +325,7 @@ async fn name_of_another_program_is_refused(place: &Place) {
     place.drop_slot().await;
 }
 
-/// All databases of a server share slot names, and have the same default.
+/// All databases of a server share slot names, and logs have the same default name.
 async fn drop_keeps_the_slot_of_another_program(place: &Place) {
     let slot = format!("{}_log", place.name);
     let make = format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'test_decoding')");

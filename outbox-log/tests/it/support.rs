@@ -1,4 +1,4 @@
-//! A separate outbox per test, a writer with its own list, and a checker.
+//! A separate outbox per test, a writer that lists its messages, and a checker.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
@@ -28,7 +28,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` skips the test.
+    /// Opens an outbox; `None` skips the test.
     pub(crate) async fn open() -> Option<Self> {
         let place = Self::without_log().await?;
         init(&place.log()).await;
@@ -81,9 +81,9 @@ impl Place {
             .unwrap()
     }
 
-    /// A login with the permissions of these roles. All tests share the logins.
+    /// Creates a login with the permissions of these roles. All tests share the logins.
     pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
-        // As `outbox print grants` prints for a log relay.
+        // The attributes are those that `outbox print grants` prints for a log relay.
         let attributes = match roles.contains(&"log-relay") {
             true => "LOGIN REPLICATION",
             false => "LOGIN",
@@ -110,7 +110,7 @@ impl Place {
         (Database::connect(options).await.unwrap(), url)
     }
 
-    /// Shared by a service and the log.
+    /// A pool with one connection, shared by a service and the log.
     pub(crate) async fn one_connection(&self) -> DatabaseConnection {
         let mut options = ConnectOptions::new(&self.url);
         options
@@ -141,7 +141,7 @@ impl Place {
         report.unwrap()
     }
 
-    /// Returns when the stored position has passed six messages.
+    /// Publishes six messages, and returns when the stored position has passed them.
     pub(crate) async fn publish_and_pass(&self) {
         let passed =
             "SELECT count(*) FROM outbox_messages m, outbox_log l WHERE age(m.xmin) > age(l.passed_xid::xid)";
@@ -303,13 +303,14 @@ impl Place {
     }
 }
 
-/// Includes the schemas with planted objects when a test runs again with them.
+/// The search path of a test. Includes the schemas with planted objects when a test runs again with
+/// them.
 fn search_path(schema: &str) -> String {
     let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
     format!("{schema}{more}")
 }
 
-/// Permissions and objects from the table that `outbox print grants` prints.
+/// Permissions and objects of these roles, from the table that `outbox print grants` prints.
 fn documented(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -328,8 +329,8 @@ pub(crate) fn quick() -> RelayConfig {
         .poll_max(Duration::from_millis(200))
 }
 
-/// The slot waits for all transactions of the server, including other tests, possibly longer than
-/// `init` waits.
+/// Sets up a log with retries. The slot waits for all transactions of the server, including
+/// transactions of other tests, possibly longer than `init` waits.
 pub(crate) async fn init(log: &PostgresLog) {
     for _ in 0..3 {
         match log.init().await {

@@ -11,7 +11,7 @@ crate::on_a_log! {
     interrupted_drop_is_finished_by_the_next_call,
 }
 
-/// As after restoring a dump on another server with other transaction ids.
+/// The state is as after restoring a dump on another server with other transaction ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drop_releases_messages_logged_on_another_server() {
     for change in [
@@ -31,7 +31,7 @@ async fn drop_releases_messages_logged_on_another_server() {
 const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log",
     "DELETE FROM outbox_log",
-    // As after `outbox migrate` in another database, and a copy of the messages.
+    // The state is as after `outbox migrate` in another database, and a copy of the messages.
     "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
 ];
 
@@ -96,7 +96,7 @@ async fn drop_releases_messages_logged_without_a_log() {
     }
 }
 
-/// A wrong name must not affect the messages of the active log.
+/// A drop with a wrong log name must not affect the messages of the active log.
 async fn drop_of_an_unknown_log_keeps_the_active_log(place: &Place) {
     place.write(0..3, 1).await;
     let other = place.log().named(&format!("{}_b", place.name)).unwrap();
@@ -112,7 +112,7 @@ async fn drop_of_an_unknown_log_keeps_the_active_log(place: &Place) {
     assert!(!other.has_unclaimed().await.unwrap());
 }
 
-/// A crash after new messages are pending again, and before published messages are marked.
+/// The crash comes after new messages are pending again, and before published messages are marked.
 async fn interrupted_drop_is_finished_by_the_next_call(place: &Place) {
     place.publish_and_pass().await;
     place
@@ -134,7 +134,7 @@ async fn interrupted_drop_is_finished_by_the_next_call(place: &Place) {
     assert!(!place.log().has_unclaimed().await.unwrap());
 }
 
-/// The second call must not mistake its own slot for the stored one.
+/// The second call of `init` must not mistake its own slot for the stored slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_init_loses_nothing() {
     for _ in 0..5 {
@@ -147,7 +147,7 @@ async fn concurrent_init_loses_nothing() {
                 place.write(0..3, 1).await;
             }
         };
-        // A call that finds the slot of the other, or loses its own slot, is repeated.
+        // A call that finds the slot of the other call, or loses its own slot, is repeated.
         let (first, other, ()) = tokio::join!(log.init(), second.init(), write);
         drop((first, other));
         init(&log).await;

@@ -17,8 +17,7 @@ on_both_servers! {
     a_plain_client_can_be_abandoned_too,
 }
 
-/// A publisher with an unsent message: the bytes before it fill every buffer of the operating
-/// system.
+/// A publisher with an unsent message: earlier bytes fill every buffer of the operating system.
 async fn publisher_with_unsent_message(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -39,7 +38,8 @@ async fn publisher_with_unsent_message(nats: &Nats) -> (Proxy, JetStreamPublishe
     let (_, result) = tokio::join!(
         join_all(large.iter().map(|large| publisher.publish(large))),
         async {
-            // Polled after the large messages, so it follows them in the queue.
+            // The publish is polled after the large messages, so the message follows them in the
+            // queue.
             tokio::task::yield_now().await;
             publisher.publish(&ghost).await
         }
@@ -55,7 +55,7 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control.
+/// The negative control: without `abandon`, the unsent message arrives.
 async fn ghost_arrives_without_abandoning(nats: &Nats) {
     let (proxy, _publisher, ghost) = publisher_with_unsent_message(nats).await;
     proxy.release();

@@ -1,4 +1,4 @@
-//! Answers to a publish from another source than a stream, and missing answers.
+//! A publish is answered by another responder than a stream, or not answered.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The conformance suites of the broker traits, on both servers.
+//! The conformance suites of the broker traits, on both test servers.
 
 use std::time::Duration;
 
@@ -121,7 +121,8 @@ impl SubscriberFixture for Fixture {
         fixed_subject(&self.nats)
     }
 
-    /// 2.9 rarely delivers twice, when a pull request ends with messages in flight.
+    /// Whether the server may deliver twice: 2.9 rarely does, when a pull request ends with
+    /// messages in flight.
     fn gives_again(&self) -> bool {
         !self.nats.client.is_server_compatible(2, 10, 0)
     }

@@ -65,7 +65,7 @@ async fn every_requested_event_arrives_on_every_server(nats: &Nats) {
             ["a.b/placed/1", "a.b/shipped/1"]
         );
     } else {
-        // One filter covers both, and other event types.
+        // One filter covers both event types, and other event types.
         assert_eq!(config.filter_subject, format!("{}.order.*.*", nats.prefix));
         let all = ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"];
         assert_eq!(receive_and_ack(&mut subscription, 3).await, all);
@@ -113,7 +113,7 @@ async fn unacknowledged_messages_are_redelivered_and_counted(nats: &Nats) {
         highest = counted(&delivery, highest);
         arrived += 1;
     }
-    // No request is open, so the server's count is stable.
+    // No pull request is open, so the server's count of deliveries is stable.
     let sent = nats.consumer_info(&spec).await.delivered.consumer_sequence;
     assert_eq!(arrived, sent, "arrived, and sent by the server");
 
@@ -139,7 +139,8 @@ async fn unacknowledged_messages_are_redelivered_and_counted(nats: &Nats) {
     .await;
 }
 
-/// The limit on unacknowledged messages applies to all processes together, the prefetch to each.
+/// The limit on unacknowledged messages applies to all processes together, the prefetch to each
+/// process.
 async fn process_leaves_messages_to_other_processes(nats: &Nats) {
     nats.provision().await;
     for n in 1..=10 {
@@ -161,7 +162,7 @@ async fn process_leaves_messages_to_other_processes(nats: &Nats) {
 async fn until_gone(subscription: &mut outbox_nats::JetStreamSubscription) {
     let gone = async {
         loop {
-            // An inbox cancels calls too.
+            // An inbox also cancels calls of `next`.
             match tokio::time::timeout(Duration::from_millis(700), subscription.next()).await {
                 Ok(Err(SubscriberError::Gone { .. })) => return,
                 Ok(Err(SubscriberError::Interrupted { .. })) | Err(_) => {}
@@ -187,7 +188,7 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // The progress is deleted too.
+    // Deleting the consumer deletes its position too.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
@@ -202,14 +203,14 @@ async fn late_caller_gets_no_silence_error(nats: &Nats) {
     let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // Longer than the allowed silence of a server, here 4 s.
+    // The pause is longer than the allowed silence of a server, here 4 s.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = tokio::time::timeout(Duration::from_secs(4), subscription.next()).await;
     assert!(idle.is_err(), "{idle:?}");
 }
 
-/// The server reports the deletion only to open requests; before 2.10.26 later requests are not
-/// answered.
+/// The server reports the deletion only to open pull requests; a server before 2.10.26 does not
+/// answer later requests.
 async fn consumer_deleted_between_requests_is_gone(nats: &Nats) {
     nats.provision().await;
     let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
@@ -217,7 +218,7 @@ async fn consumer_deleted_between_requests_is_gone(nats: &Nats) {
     let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // Longer than a request is open.
+    // The pause is longer than a pull request is open.
     tokio::time::sleep(Duration::from_secs(1)).await;
     nats.jetstream()
         .delete_consumer_from_stream("billing", &nats.name)

@@ -33,7 +33,7 @@ async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) 
     refused(async || subscriber.subscribe(spec).await).await
 }
 
-/// A rolling upgrade runs both versions at once.
+/// A rolling upgrade runs both versions of a program at once.
 async fn filters_of_a_consumer_are_never_narrowed(nats: &Nats) {
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
@@ -79,7 +79,7 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
     assert_eq!(description, "of the operator [asked for: order.placed]");
 }
 
-/// With these limits the server would reject each request.
+/// With these limits of the consumer, the server would reject each pull request.
 async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
     nats.provision().await;
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
@@ -99,7 +99,7 @@ async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
     assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
 }
 
-/// As in a rolling upgrade.
+/// In a rolling upgrade, both versions of a program subscribe.
 async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
     nats.provision().await;
     let spec = |seconds| ConsumerSpec {

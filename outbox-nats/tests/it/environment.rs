@@ -1,4 +1,4 @@
-//! A connection, unique names, and retried requests: most requests have a bound of a few seconds,
+//! A connection, unique names, and retried requests. Most requests have a bound of a few seconds,
 //! and a busy machine may stall for as long. So an unanswered or unsent request is retried.
 
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use outbox_nats::{
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
 
-/// Bound on fast steps, on a busy machine.
+/// Bound on a fast step, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Bound on several steps of [`SOON`]: elections of up to 18 s, and redeliveries after 30 s.
@@ -48,12 +48,12 @@ pub(crate) const fn event(name: &'static str, subject: Option<&'static str>) -> 
     }
 }
 
-/// The subject is known at run time only.
+/// Describes an event whose subject is known only at run time.
 pub(crate) fn event_on(name: &'static str, subject: String) -> &'static EventDescriptor {
     Box::leak(Box::new(event(name, Some(subject.leak()))))
 }
 
-/// A server, with names that are unique on it.
+/// A connection to a server, with names that are unique on the server.
 pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
@@ -62,7 +62,7 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// Skips the test without the variable.
+    /// Connects to the server named by the variable. Skips the test without the variable.
     pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
         let url = backend_url(variable)?;
         let mut nats = Self::at(&url).await;
@@ -131,7 +131,8 @@ impl Nats {
             .with_config(self.subscriber_config())
     }
 
-    /// A subscription that is rebuilt earlier misses in-flight messages until their redelivery.
+    /// With a shorter heartbeat, a rebuilt subscription misses in-flight messages until their
+    /// redelivery.
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
         SubscriberConfig::default().idle_heartbeat(Duration::from_secs(15))
     }
@@ -167,7 +168,7 @@ impl Nats {
         stream.cached_info().state.last_sequence
     }
 
-    /// Subjects and payloads.
+    /// Subjects and payloads of the stored messages.
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let mut stored = Vec::new();
@@ -313,7 +314,7 @@ pub(crate) async fn connected(servers: impl outbox_nats::Servers, options: Conne
     connected.expect("a server that answers").unwrap()
 }
 
-/// A publisher waits only 2 s for its first connection.
+/// Publishes with retries, because a publisher waits only 2 s for its first connection.
 pub(crate) async fn sent(publisher: &JetStreamPublisher, message: &Message) -> Result<Receipt, PublishError> {
     let sending = async {
         loop {
@@ -337,7 +338,7 @@ pub(crate) async fn subscribe(
     answered(async || subscriber.subscribe(consumer).await).await
 }
 
-/// A negative answer needs readings of the list over 3 s.
+/// Whether the event type is requested. A negative answer needs readings of the list over 3 s.
 pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
     answered(async || delivery.is_asked_for().await).await
 }
@@ -365,7 +366,7 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
     payloads
 }
 
-/// Generates one test per server of each function.
+/// Generates one test per server for each function.
 macro_rules! on_both_servers {
     ($($test:ident,)*) => {
         mod current {

@@ -1,4 +1,4 @@
-//! Parts built from one description agree.
+//! Publisher, subscriber and stream of one description agree.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
     assert!(report.created);
 }
 
-/// The first messages were published before the change.
+/// The first messages were published before subjects were shared.
 async fn shared_subjects_do_not_affect_consumers(nats: &Nats) {
     nats.provision().await;
     let sharded = nats.stream().with_subject_shards(2);

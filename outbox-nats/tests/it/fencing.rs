@@ -33,7 +33,7 @@ on_both_servers! {
 
 const ENOUGH: Duration = Duration::from_millis(300);
 
-/// A retry is later, so it is not merely deduplicated.
+/// Duplicate window. A retry is later, so the window does not deduplicate the retry.
 const WINDOW: Duration = Duration::from_millis(100);
 
 async fn provision(nats: &Nats) {
@@ -46,7 +46,7 @@ async fn provision(nats: &Nats) {
     nats.jetstream().create_stream(config).await.unwrap();
 }
 
-/// A restarted relay, with an empty cache.
+/// A publisher with an empty cache, as after a relay's restart.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream().with_strong_mode())
 }
@@ -68,8 +68,8 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the duplicate window of all messages has passed by the server's clock: a probe that
-/// is published twice shows it.
+/// Waits until the duplicate window of all messages has passed by the server's clock. Method:
+/// publish a probe twice.
 async fn ids_are_forgotten(nats: &Nats) {
     let context = nats.jetstream();
     let probe = format!("{}.probe", nats.prefix);
@@ -83,8 +83,8 @@ async fn ids_are_forgotten(nats: &Nats) {
     eventually("forgetting", || async { !publish().await }).await;
 }
 
-/// A zombie relay has its second message in flight; the next owner publishes it and a third; then
-/// the bytes of the zombie arrive.
+/// A replaced relay has its second message in flight. The next owner publishes this message and a
+/// third; then the bytes of the replaced relay arrive.
 async fn late_message(nats: &Nats, fenced: bool) {
     provision(nats).await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -102,7 +102,7 @@ async fn late_message(nats: &Nats, fenced: bool) {
     publish(&owner, &messages[1]).await;
     publish(&owner, &messages[2]).await;
     ids_are_forgotten(nats).await;
-    // Closed, so that the end of its bytes is visible.
+    // The connection is closed, so that the end of its bytes is visible.
     drop(zombie);
     proxy.release();
     proxy.drained(1).await;
@@ -114,7 +114,7 @@ async fn orders(nats: &Nats) -> Vec<String> {
     payloads
 }
 
-/// The negative control.
+/// The negative control: without strong mode, the late message is stored.
 async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
     // The first message is stored twice too if its acknowledgement was late.
@@ -178,14 +178,15 @@ async fn expired_subject_starts_again(nats: &Nats) {
 
 async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
-    // An empty subject is permitted.
+    // Preflight accepts an empty subject.
     answered(async || fresh(nats).preflight().await).await;
     for n in 1..=5 {
         assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
     }
 }
 
-/// The message became a dead letter, the aggregate continued, and an operator has resumed it.
+/// The message became a dead letter, the aggregate continued, and an operator has resumed the
+/// message.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
@@ -313,10 +314,10 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
     assert_eq!(ids.len(), 2_000);
 }
 
-/// All event types of an aggregate share a subject.
+/// In strong mode, all event types of an aggregate share a subject.
 async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
     provision(nats).await;
-    // From before strong mode.
+    // This message was published before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
@@ -347,7 +348,7 @@ async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version requests more event types.
+    // A newer version of the program requests more event types.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

@@ -1,7 +1,7 @@
 //! Hints reach the relays of other processes, at a bounded rate, without loops.
 //!
-//! The process shares `outbox_core::wake`, so these tests run one after the other, and every other
-//! test with commits is isolated (`outbox_core::wake::isolate`).
+//! All tests of a process share `outbox_core::wake`, so these tests run one after the other, and
+//! every other test with commits is isolated (`outbox_core::wake::isolate`).
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ async fn hints_are_few_and_do_not_echo() {
     few_and_no_echo(&subject, async || connected(&*url, connect_options()).await).await;
 }
 
-/// The printed permissions are for the default subject.
+/// The printed permissions name the default subject of hints.
 async fn printed_permissions_suffice_for_hints(variable: &'static str) {
     let printed = [User::new("hints", &["hints"])];
     let Some(users) = Users::start(variable, &printed).await else {
@@ -84,7 +84,7 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
     let mut seen = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let mut relay = wake::Listener::new();
-    // Two tasks of each kind, as in two processes.
+    // Two senders and two listeners run, as in two processes.
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = connected().await;
@@ -117,7 +117,7 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
         .expect("the relay is woken");
     let elapsed = started.elapsed();
     let hints = until_quiet(&mut seen, 2).await;
-    // Each sender: one hint at once, one per interval, one at the end.
+    // Each sender sends one hint at once, one per interval, and one at the end.
     let most = 2 * (elapsed.as_millis() / hints::INTERVAL.as_millis() + 2);
     assert!(
         hints <= usize::try_from(most).unwrap(),

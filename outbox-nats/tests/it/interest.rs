@@ -39,7 +39,7 @@ fn as_read(seen: Config) -> pull::Config {
     pull::Config::try_from_consumer_config(seen).unwrap()
 }
 
-/// The filters of such a consumer do not show the requested event types.
+/// A request for whole aggregates: the consumer's filters do not show the requested event types.
 fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     ConsumerSpec {
         whole_aggregates: true,
@@ -61,7 +61,7 @@ async fn filters_of_a_manual_durable_count_as_requested(nats: &Nats) {
     publish(nats, &SHIPPED).await;
     assert!(asked_for(&receive(&mut subscription).await).await);
     if !nats.client.is_server_compatible(2, 10, 0) {
-        // One filter covers both, and other event types.
+        // One filter covers both event types, and other event types.
         publish(nats, &CANCELLED).await;
         assert!(!asked_for(&receive(&mut subscription).await).await);
     }
@@ -107,7 +107,7 @@ async fn event_type_removed_by_an_operator_is_not_requested(nats: &Nats) {
     answered(async || subscription.flush().await).await;
 }
 
-/// One process has just written the list and does not wait yet; the other finds its entry.
+/// One process has just written the list and does not wait yet; the other process finds its entry.
 async fn process_that_finds_its_entry_waits_for_older_readings(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -124,7 +124,7 @@ async fn process_that_finds_its_entry_waits_for_older_readings(nats: &Nats) {
     assert!(asked_for(&receive(&mut running).await).await);
 }
 
-/// The write arrives after another program has added an entry and subscribed.
+/// The late write arrives after another program has added an entry and subscribed.
 async fn entry_undone_by_a_late_write_stays_requested(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -144,7 +144,7 @@ async fn entry_undone_by_a_late_write_stays_requested(nats: &Nats) {
         config(nats, &new).await.description == written
     })
     .await;
-    // A process that has never read the entry.
+    // The late write comes from a process that has never read the entry.
     change(nats, late).await;
     let mut newcomer = nats.subscribe(&old).await;
     drop(running);
@@ -175,7 +175,7 @@ async fn filter_undone_by_a_late_write_is_restored(nats: &Nats) {
     receive(&mut added).await;
 }
 
-/// The requests fail because the consumer was deleted.
+/// Method: delete the consumer, so that requests would fail.
 async fn deliveries_cause_no_requests(nats: &Nats) {
     nats.provision().await;
     let spec = whole(&[&PLACED]);

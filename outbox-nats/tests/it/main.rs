@@ -1,8 +1,8 @@
 //! Tests against real servers: OUTBOX_TEST_NATS_URL (2.10 or newer) and OUTBOX_TEST_NATS_OLD_URL
 //! (2.9).
 //!
-//! Each test has its own stream and subject prefix. Tests that stop a server start a private one:
-//! OUTBOX_TEST_NATS_OLD_BIN, the program of 2.9. Cluster tests start three nodes:
+//! Each test has its own stream and subject prefix. Tests that stop a server start a private
+//! server: OUTBOX_TEST_NATS_OLD_BIN, the program of 2.9. Cluster tests start three nodes:
 //! OUTBOX_TEST_NATS_CLUSTER_BIN, 2.10 or newer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -40,7 +40,7 @@ async fn disconnected(nats: &Nats) {
     .await;
 }
 
-/// Without the derive macro, so that this program's catalogue does not contain it.
+/// An event type without the derive macro, so that this program's catalogue does not contain it.
 #[derive(serde::Serialize)]
 struct Placed {
     order: u32,
@@ -63,7 +63,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// No attempt is used. Messages of the deleted stream are left to reconcile.
+/// The outage uses no attempt. Messages of the deleted stream are left to reconcile.
 #[tokio::test]
 async fn recreated_stream_receives_the_waiting_messages() {
     let _alone = outbox_core::wake::isolate();
@@ -161,7 +161,7 @@ async fn a_backlog_behind_a_full_stream_drains_in_order() {
     );
 }
 
-/// Publishes before, during and after a `kill -9`, then everything again.
+/// Publishes messages before, during and after a `kill -9`, then all messages again.
 #[tokio::test]
 async fn messages_survive_a_killed_server_exactly_once() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -275,7 +275,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let first = message(&PLACED, "0", 1);
     answered(async || publisher.publish(&first).await).await;
     server.pause();
-    // Stopping takes a moment, so the first messages may still be confirmed.
+    // Stopping the server takes a moment, so the server may still confirm the first messages.
     let mut sequence = 0;
     let (ghost, error, mut elapsed) = loop {
         sequence += 1;

@@ -26,7 +26,7 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     let config = nats.subscriber_config().provisioning(provisioning);
     let subscriber = nats.subscriber().with_config(config);
     answered(async || subscriber.facts().await).await;
-    // Several filters on a 2.10 server.
+    // The consumer has several filters on a 2.10 server.
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = subscribe(&subscriber, &spec).await;
     let delivery = receive(&mut subscription).await;
@@ -79,7 +79,7 @@ async fn each_part_works_with_its_permissions(variable: &'static str) {
         .publisher(strong.client.clone())
         .with_config(strong.publisher_config());
     assert_eq!(answered(async || strong.preflight().await).await, [""; 0]);
-    // The last message is searched for, because a higher sequence precedes it.
+    // The publisher searches for the last message, because a higher sequence precedes it.
     for n in [3, 5, 4] {
         let placed = message(&PLACED, "1", n);
         answered(async || strong.publish(&placed).await).await;

@@ -1,4 +1,4 @@
-//! Queries for earlier messages of an aggregate.
+//! Checks for earlier messages of an aggregate.
 
 use outbox_core::Delivery as _;
 use outbox_nats::{EventStream, JetStreamSubscription};
@@ -26,7 +26,8 @@ async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
     found
 }
 
-/// The first message of an aggregate on its shard follows messages on its own subject.
+/// After shards are enabled, an aggregate's first message on its shard follows messages on its own
+/// subject.
 async fn enabled_shards_hide_no_earlier_messages(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), 1).await;

@@ -28,7 +28,7 @@ const USERS: [User; 6] = [
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("reader", &["reader"]),
     User::new("viewer", &["viewer"]),
-    // Also used for predecessors and for the age of the backlog.
+    // The role `sequence` also serves predecessors and the age of the backlog.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
 ];
 
@@ -187,7 +187,7 @@ mod subscriber {
     );
 }
 
-/// This server uses other requests for a consumer.
+/// The old server uses other requests for a consumer.
 mod subscriber_on_old {
     outbox_testing::subscriber_conformance!(
         #[tokio::test]
@@ -245,7 +245,7 @@ async fn refuses(users: &Users, what: &str, user: &str, subject: &str) {
     .await;
 }
 
-/// A reader creates unnamed consumers. A name in the request must not reach a durable consumer.
+/// A reader creates unnamed consumers. A name in the request must not change a durable consumer.
 async fn a_reader_changes_no_durable_consumer(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
@@ -278,7 +278,7 @@ async fn a_reader_changes_no_durable_consumer_on_the_oldest_server() {
     a_reader_changes_no_durable_consumer(OLDEST).await;
 }
 
-/// The requests of `outbox status`, `doctor` and `consumers`.
+/// Method: send the requests of `outbox status`, `doctor` and `consumers`.
 async fn a_viewer_sees_stream_and_consumers(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;

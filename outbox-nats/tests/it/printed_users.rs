@@ -1,5 +1,5 @@
 //! A server with users who have the permissions of `docs/reference/permissions.md`. Denied requests
-//! are read from the server's log, so they are found on every connection.
+//! are read from the server's log, so requests of every connection are found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// By role: publish, subscribe.
+/// Subjects to publish and to subscribe, by role.
 fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let (_, table) = PAGE.split_once("| role | publish | subscribe |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -87,7 +87,7 @@ fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     .collect()
 }
 
-/// `admin` has all permissions.
+/// The server and its users. The user `admin` has all permissions.
 pub(crate) struct Users {
     server: PrivateServer,
     log: PathBuf,
@@ -95,7 +95,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Skips the test without the variable.
+    /// Starts the server. Skips the test without the variable.
     pub(crate) async fn start(variable: &'static str, users: &[User]) -> Option<Self> {
         let binary = binary_of(variable)?;
         let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,8 @@ impl Users {
         nats
     }
 
-    /// The server logs a denial before it answers later requests of the same connection.
+    /// Denied requests in the log. The server logs a denial before it answers later requests of the
+    /// same connection.
     pub(crate) fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap();
         let is_refusal = |line: &&str| {

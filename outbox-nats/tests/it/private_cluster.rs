@@ -19,20 +19,20 @@ const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Bound on concurrent clusters. With more, a small machine is so busy that they lose their
-/// leaders.
+/// Bound on concurrent clusters. With more clusters, a small machine is so busy that clusters lose
+/// their leaders.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
-/// Three nodes, so that two are a majority. All stop on drop.
+/// A cluster of three nodes, so that two nodes are a majority. All nodes stop on drop.
 pub(crate) struct PrivateCluster {
     nodes: Vec<PrivateServer>,
-    /// Released after the nodes have stopped.
+    /// The permit, released after the nodes have stopped.
     _room: SemaphorePermit<'static>,
 }
 
 impl PrivateCluster {
-    /// Starts the nodes when a slot is free, and waits until they can store a replicated stream.
-    /// Skips the test without a binary.
+    /// Starts the nodes when a permit is free, and waits until the nodes can store a replicated
+    /// stream. Skips the test without a server program.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
         let room = ROOM.acquire().await.unwrap();
@@ -65,13 +65,13 @@ impl PrivateCluster {
         Some(cluster)
     }
 
-    /// A connection with the addresses of all nodes, and unique names.
+    /// Connects with the addresses of all nodes, and unique names.
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
         Nats::with(connected(urls.as_slice(), connect_options()).await)
     }
 
-    /// A connection to one node only.
+    /// Connects to one node only.
     pub(crate) async fn nats_at(&self, name: &str) -> Nats {
         Nats::at(&self.nodes[index(name)].url()).await
     }
@@ -80,7 +80,7 @@ impl PrivateCluster {
         &mut self.nodes[index(name)]
     }
 
-    /// Starts the stopped nodes, and waits until they can store a replicated stream.
+    /// Starts the stopped nodes, and waits until the nodes can store a replicated stream.
     pub(crate) async fn restart(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| !node.runs()) {
             node.restart().await;
@@ -107,14 +107,14 @@ pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Nats {
-    /// As [`Self::provision`], on all nodes. A new stream has no leader for a moment, and requests
-    /// are then lost.
+    /// Provisions as [`Self::provision`], on all nodes. A new stream has no leader for a moment,
+    /// and requests sent then are lost.
     pub(crate) async fn provision_replicated(&self) {
         let spec = self.stream().with_replicas(NAMES.len());
         answered(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
-    /// The node that leads `<stream>` or `<stream>.<consumer>`, once elected.
+    /// The node that leads `<stream>` or `<stream>.<consumer>`, after an election.
     pub(crate) async fn leader(&self, of: &str) -> String {
         let mut leader = None;
         eventually("a leader", async || {
@@ -127,10 +127,11 @@ impl Nats {
     }
 
     /// Makes the leader of `<stream>` or `<stream>.<consumer>` step down, and waits for another
-    /// one.
+    /// leader.
     pub(crate) async fn step_down(&self, of: &str) {
         let before = self.leader(of).await;
-        // Repeated, because the answer may be lost and the same node may be elected again.
+        // The request is repeated, because its answer may be lost and the same node may be elected
+        // again.
         eventually("another leader", async || {
             self.leader(of).await != before || {
                 self.request("LEADER.STEPDOWN", of).await;
@@ -152,13 +153,13 @@ impl Nats {
         .await;
     }
 
-    /// A short timeout, because a request during an election is never answered.
+    /// A context with a short timeout, because a request during an election is never answered.
     fn impatient(&self) -> Context {
         let timeout = Duration::from_millis(500);
         ContextBuilder::new().timeout(timeout).build(self.client.clone())
     }
 
-    /// `None` without an answer or with an error, as during an election.
+    /// The answer to a request; `None` without an answer or with an error, as during an election.
     pub(crate) async fn request(&self, what: &str, of: &str) -> Option<Value> {
         let kind = if of.contains('.') { "CONSUMER" } else { "STREAM" };
         let subject = format!("{kind}.{what}.{of}");

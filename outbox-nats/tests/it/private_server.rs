@@ -12,7 +12,7 @@ use crate::environment::SOON;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// The store survives [`Self::kill`] and is deleted on drop.
+/// A server whose store survives [`Self::kill`] and is deleted on drop.
 pub(crate) struct PrivateServer {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Skips the test without a binary.
+    /// Starts the server. Skips the test without a server program.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
@@ -72,7 +72,7 @@ impl PrivateServer {
         self.process.is_some()
     }
 
-    /// As `kill -9`.
+    /// Kills the server as `kill -9`.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -80,8 +80,8 @@ impl PrivateServer {
         }
     }
 
-    /// SIGSTOP: connections stay open without answers. Returns when all threads have stopped: until
-    /// then the server may still answer.
+    /// Pauses the server by SIGSTOP: connections stay open without answers. Returns when all
+    /// threads have stopped, because a running thread may still answer.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
         let process = Pid::from_child(self.process.as_ref().unwrap());
@@ -89,7 +89,7 @@ impl PrivateServer {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// The server then reads everything received meanwhile.
+    /// After the resume, the server reads everything received during the pause.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -105,7 +105,7 @@ impl PrivateServer {
         );
     }
 
-    /// Same port and store.
+    /// Restarts the server with the same port and store.
     pub(crate) async fn restart(&mut self) {
         self.kill();
         let address = self.address();
@@ -150,7 +150,7 @@ fn binary() -> Option<PathBuf> {
     binary_of(BINARY)
 }
 
-/// `None` skips the test.
+/// The server program named by the variable; `None` skips the test.
 pub(crate) fn binary_of(variable: &'static str) -> Option<PathBuf> {
     backend_url(variable).map(PathBuf::from)
 }

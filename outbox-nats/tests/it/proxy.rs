@@ -8,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Held bytes soon fill the client's buffers.
+/// Size of the proxy's receive buffer, so that held bytes soon fill the client's buffers.
 const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
@@ -18,15 +18,15 @@ pub(crate) struct Proxy {
 
 struct Control {
     available: watch::Sender<bool>,
-    /// Connections below this number are held.
+    /// The proxy holds connections below this number.
     held_below: watch::Sender<usize>,
     accepted: watch::Sender<usize>,
-    /// Connections closed by the client, with all bytes passed on.
+    /// Number of connections that the client closed and whose bytes are all passed on.
     drained: watch::Sender<usize>,
 }
 
 impl Proxy {
-    /// Runs until the test's runtime ends.
+    /// Starts the proxy, which runs until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let server: ServerAddr = url.parse().unwrap();
         let upstream = (server.host().to_owned(), server.port());
@@ -66,7 +66,7 @@ impl Proxy {
         self.control.available.send_replace(available);
     }
 
-    /// As a stalled network. New connections are not affected.
+    /// Holds open connections, as in a stalled network. New connections are not affected.
     pub(crate) fn hold(&self) {
         self.control
             .held_below
@@ -90,7 +90,7 @@ impl Proxy {
 
 async fn pass(client: TcpStream, upstream: (String, u16), number: usize, control: Arc<Control>) {
     let mut available = control.available.subscribe();
-    // Accepted and closed at once while cut, as by a starting server.
+    // While cut, the proxy accepts and closes a connection at once, as a starting server.
     if !*available.borrow() {
         return;
     }
@@ -117,7 +117,7 @@ async fn both(
         let mut held_below = control.held_below.subscribe();
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read) = from_client.read(&mut buffer).await {
-            // Bytes read just before are held too.
+            // Bytes read just before the hold are held too.
             let _ = held_below.wait_for(|held_below| number >= *held_below).await;
             if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
                 break;

@@ -23,7 +23,7 @@ fn class(result: Result<outbox_core::Receipt, outbox_core::PublishError>) -> Fai
     result.expect_err("a failure").class()
 }
 
-/// JetStream answers with a duplicate.
+/// JetStream acknowledges the second event as a duplicate.
 async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
@@ -37,7 +37,7 @@ async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     assert_eq!(nats.stored().await.len(), 1);
 }
 
-/// More messages than the window holds. async-nats alone would wait without limit.
+/// Method: publish more messages than the window holds. async-nats alone would wait without limit.
 async fn messages_beyond_the_window_wait_and_are_published(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
@@ -53,7 +53,7 @@ async fn messages_beyond_the_window_wait_and_are_published(nats: &Nats) {
     assert_eq!(stream_sequences, (1..=3_000).collect::<Vec<_>>());
 }
 
-/// An empty publish to this subject purges the stream, if permissions allow it.
+/// Method: record a subject on which an empty publish purges the stream, if permissions allow it.
 async fn a_harmful_subject_is_never_sent(nats: &Nats) {
     nats.provision().await;
     nats.publish(&message(&PLACED, "1", 1)).await;

@@ -13,8 +13,8 @@ on_both_servers! {
     delivery_after_a_rejection_is_received,
 }
 
-/// The rejection is published on the inbox of the subscription, which is polled only after the
-/// rejection and a delivery have arrived.
+/// Method: publish a rejection on the inbox of the subscription, and poll the subscription only
+/// after the rejection and a delivery have arrived.
 async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
@@ -29,13 +29,14 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     });
     let inbox = request.await.unwrap().reply.unwrap();
     let mut copies = nats.client.subscribe(inbox.clone()).await.unwrap();
-    // A long request, because the subscription's own request may expire meanwhile.
+    // The request is long, because the subscription's own request may expire first.
     let request = format!(r#"{{"batch":1,"expires":{}}}"#, SOON.as_nanos());
     let requested = nats
         .client
         .publish_with_reply(pull, inbox.clone(), request.into());
     requested.await.unwrap();
-    // The server reads a connection in order, so this answer confirms both.
+    // The server reads a connection in order, so this answer confirms the subscription and the
+    // request.
     nats.consumer_info(&spec).await;
 
     // async-nats cannot publish a status.
@@ -50,7 +51,7 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     until_status(&mut copies, Some(409)).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     until_status(&mut copies, None).await;
-    // This answer follows everything that the server has sent to this connection before.
+    // This answer follows all messages that the server has sent to this connection before.
     nats.consumer_info(&spec).await;
 
     let delivery = subscription.next().await.unwrap();
@@ -59,7 +60,7 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Interrupted { .. }), "{error}");
 }
 
-/// Skips reports of expired requests.
+/// Waits for a status, and skips reports of expired requests.
 async fn until_status(messages: &mut Subscriber, wanted: Option<u16>) {
     let arrival = async {
         loop {

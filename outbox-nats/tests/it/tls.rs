@@ -8,7 +8,7 @@ use outbox_nats::{ConnectError, connect, connect_options};
 use crate::environment::{Nats, PLACED, SOON, connected, consumer, message, receive_and_ack};
 use crate::private_server::PrivateServer;
 
-/// `tests/tls/README.md` describes the certificates.
+/// A file of the certificates; see `tests/tls/README.md`.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/tls")
@@ -63,7 +63,7 @@ async fn assert_refused(url: &str, options: ConnectOptions) {
 async fn a_server_is_trusted_by_its_authority_and_name() {
     let Some(server) = start(&[]).await else { return };
     assert_works(&localhost(&server), trusting()).await;
-    // An untrusted authority, and a name missing in the certificate.
+    // Refused: an untrusted authority, and a host name missing in the certificate.
     assert_refused(&localhost(&server), connect_options()).await;
     assert_refused(&server.url(), trusting()).await;
 }

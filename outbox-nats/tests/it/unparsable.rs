@@ -23,7 +23,7 @@ on_both_servers! {
     header_that_ends_the_client_keeps_the_consumer,
 }
 
-/// async-nats closes its connection here, or takes the block for a status of the server.
+/// Header blocks at which async-nats closes its connection, or which it takes for a server status.
 const BLOCKS: &[&[u8]] = &[
     b"NATS/1.0\r\nX-Bad: \xff\xfe\r\n\r\n",
     b"NATS/1.0\r\nno colon\r\n\r\n",
@@ -32,7 +32,7 @@ const BLOCKS: &[&[u8]] = &[
     b"NATS/1.0 404 No Messages\r\n\r\n",
 ];
 
-/// Returns when the server has read the messages.
+/// Publishes messages, and returns when the server has read the messages.
 async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     let address = nats.url().trim_start_matches("nats://");
     let mut connection = TcpStream::connect(address).await.unwrap();
@@ -53,9 +53,9 @@ async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     }
 }
 
-/// Acknowledges messages until this many different messages were received. Returns their stream
-/// sequences and whether they have a type. `drops`: each call is polled once, except after a
-/// failure.
+/// Acknowledges messages until `count` different messages were received. Returns their stream
+/// sequences and whether the messages have a type. With `drops`, each call of `next` is polled
+/// once, except after a failure.
 async fn take(subscription: &mut JetStreamSubscription, count: usize, drops: bool) -> BTreeSet<(u64, bool)> {
     let (mut taken, mut had_trouble) = (BTreeSet::new(), false);
     let taking = async {
@@ -103,7 +103,7 @@ async fn unparsable_messages_do_not_block_other_messages(nats: &Nats) {
     outbox_testing::eventually("all is acknowledged", settled).await;
 }
 
-/// The loop of a consumer drops its calls whenever something else happens.
+/// A consumer's loop drops its calls of `next` at every other event.
 async fn dropped_calls_find_unparsable_messages(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {

@@ -45,7 +45,7 @@ async fn a_reading_that_breaks_loses_nothing() {
     logged.assert_balanced();
 }
 
-/// Killed at any moment, without a last checkpoint.
+/// The relay is killed at any moment, without a last checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_killed_loses_nothing() {
     let logged = Logged::new();
@@ -225,7 +225,8 @@ async fn invisible_message_is_adopted_once_visible() {
     logged.assert_balanced();
 }
 
-/// After an interruption the messages are read again, and their owner is unknown at first.
+/// After an interruption the messages are read again, and it is unknown at first whether the table
+/// has adopted them.
 #[tokio::test(start_paused = true)]
 async fn message_with_unknown_owner_is_not_overtaken() {
     let logged = Logged::new();
@@ -270,10 +271,10 @@ async fn log_does_not_overtake_the_last_retried_message() {
     logged.assert_balanced();
 }
 
-/// The relay holds hundreds of messages in memory, and the next reader has them too.
+/// The relay holds hundreds of messages in memory, and the next reader reads the same messages.
 #[tokio::test(start_paused = true)]
 async fn relay_stops_publishing_when_its_reading_breaks() {
-    // Either the other relay is opening the log at that moment, or this one is faster.
+    // Either the other relay is opening the log when the reading breaks, or this relay is faster.
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
         let mut logged = Logged::new();
         logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(25));
@@ -306,7 +307,7 @@ async fn relay_stops_publishing_when_its_reading_breaks() {
         let (ended, other) = tokio::join!(first.run(stop_first.clone()), stand_by);
         ended.unwrap();
         assert_eq!(other.published > 0, !opens_in.is_zero(), "{other:?}");
-        // Messages in flight, and messages confirmed after the last checkpoint.
+        // Copies are messages in flight, and messages confirmed after the last checkpoint.
         let copies = logged.broker.publishes() - 500;
         assert!(copies <= 2 * window as u64, "{opens_in:?}: {copies} copies");
         logged.assert_balanced();
@@ -348,7 +349,7 @@ async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     logged.assert_balanced();
 }
 
-/// The database's limit may be lower than `retained_max`.
+/// The database's limit on retained WAL may be lower than `retained_max`.
 #[tokio::test(start_paused = true)]
 async fn log_near_the_limit_of_the_database_is_released() {
     let logged = Logged::new();

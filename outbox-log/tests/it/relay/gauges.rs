@@ -5,7 +5,7 @@ use outbox_log::telemetry::METRICS;
 
 use super::*;
 
-/// A standby relay would otherwise report disk usage that another relay has released.
+/// Without the reset, a standby relay would report disk usage that another relay has released.
 #[tokio::test(start_paused = true)]
 async fn gauges_reset_when_the_reading_ends() {
     let recorder = DebuggingRecorder::new();

@@ -7,19 +7,19 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Each relay has its own broker connection.
+/// Relays on one log, each with its own broker connection.
 struct Readers {
     logged: Logged,
     ways: Vec<Reached>,
     health: Vec<LogHealthCheck>,
     stop: Vec<CancellationToken>,
     runs: Vec<JoinHandle<RelayReport>>,
-    /// Dropped last.
+    /// Isolates the test's wake signals. Dropped last.
     _alone: outbox_core::wake::Isolation,
 }
 
 impl Readers {
-    /// The first relay reads, the others stand by.
+    /// Starts relays: the first relay reads, the other relays stand by.
     async fn of(relays: usize) -> Self {
         Self::configured(relays, &quick()).await
     }
@@ -79,7 +79,8 @@ impl Readers {
     }
 }
 
-/// In production: expired credentials, a firewall, a node without a network to the broker.
+/// The cause in production: expired credentials, a firewall, or a host without a network to the
+/// broker.
 #[tokio::test(start_paused = true)]
 async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     for way in [
@@ -113,7 +114,7 @@ async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     }
 }
 
-/// The last publish times out when the relay may already try again.
+/// The last publish times out only when the relay may already try to publish again.
 #[tokio::test(start_paused = true)]
 async fn reader_with_long_publish_timeout_leaves_the_log() {
     let short = quick().lease_ttl(Duration::from_secs(3));
@@ -167,7 +168,7 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
             away.clear();
         } else {
             away.push(is_trying);
-            // The last announcement stays valid until the next one.
+            // The last announcement stays valid until the next announcement.
             assert!(away.len() <= 15 || !is_trying, "{away:?}");
             leaves = leaves.max(away.len());
         }

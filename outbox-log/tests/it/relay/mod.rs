@@ -102,7 +102,7 @@ impl Logged {
     }
 }
 
-/// Wakes no relay of this process.
+/// Records events without waking a relay of this process.
 fn credit_elsewhere(store: &MemoryStore) {
     let recording = || {
         let _elsewhere = outbox_core::wake::isolate();
@@ -138,7 +138,7 @@ async fn messages_from_the_log_cause_no_writes() {
     logged.assert_balanced();
 }
 
-/// Messages after the position may be missing on the stream.
+/// Messages after the stored position may be missing on the stream.
 #[tokio::test(start_paused = true)]
 async fn only_published_messages_are_reconciled_and_replayed() {
     let logged = Logged::new();
@@ -200,7 +200,7 @@ async fn messages_pending_before_the_log_come_first() {
     logged.assert_balanced();
 }
 
-/// More messages than the relay of the log can track.
+/// The table holds more pending messages than the relay of the log can track.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_of_the_table_is_published_before_the_log() {
     let mut logged = Logged::new();
@@ -268,7 +268,8 @@ async fn poison_message_halts_only_its_aggregate() {
     logged.assert_balanced();
 }
 
-/// A dead letter of `Continue` blocks nothing. Later messages come from the table first.
+/// A dead letter with policy `Continue` blocks no message. Later messages come from the table at
+/// first.
 #[tokio::test(start_paused = true)]
 async fn aggregate_continues_after_a_nonhalting_dead_letter() {
     let logged = Logged::new();
@@ -345,7 +346,7 @@ async fn delayed_message_waits_in_the_table_with_its_aggregate() {
     logged.assert_balanced();
 }
 
-/// Busy waiting would never end, because the clock is paused.
+/// If the relay were busy waiting, the test would never end, because the clock is paused.
 #[tokio::test(start_paused = true)]
 async fn delayed_message_waits_for_the_message_in_flight() {
     let mut logged = Logged::new();
@@ -361,7 +362,7 @@ async fn delayed_message_waits_for_the_message_in_flight() {
     logged.assert_balanced();
 }
 
-/// A drain must not end at the refused verdict before it reaches the log.
+/// A drain must not end at a rejected settlement before it reaches the log.
 #[tokio::test(start_paused = true)]
 async fn refused_verdict_does_not_end_a_drain() {
     let logged = Logged::new();
@@ -392,7 +393,8 @@ async fn drain_ends_when_all_messages_are_published() {
     logged.assert_balanced();
 }
 
-/// The end of such a transaction is read only when its first messages are decided.
+/// The end of a transaction larger than the window is read only when its first messages are
+/// decided.
 #[tokio::test(start_paused = true)]
 async fn transaction_larger_than_the_window_is_published() {
     for (config, most) in [

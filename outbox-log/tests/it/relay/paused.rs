@@ -1,4 +1,4 @@
-//! A log relay under pauses.
+//! A log relay while event types or aggregates are paused.
 
 use outbox_core::PauseRequest;
 
@@ -14,7 +14,7 @@ async fn pause(store: &MemoryStore, aggregate_type: Option<&str>) {
     store.pause(&request).await.unwrap();
 }
 
-/// The log need not retain paused messages.
+/// The table adopts paused messages, so that the log need not retain them.
 #[tokio::test(start_paused = true)]
 async fn table_adopts_messages_of_a_paused_type() {
     let logged = Logged::new();
@@ -43,7 +43,7 @@ async fn table_adopts_messages_of_a_paused_type() {
     assert!(logged.store.rows().iter().all(|row| row.failures == 0));
 }
 
-/// The log relay reads until its memory is full, and holds nothing in the table.
+/// The log relay reads until its memory is full, and the table adopts no message.
 #[tokio::test(start_paused = true)]
 async fn pause_of_all_aggregates_holds_the_log() {
     let logged = Logged::new();

@@ -86,7 +86,7 @@ async fn leader_changes_lose_no_message_and_no_acknowledgement() {
     }
 }
 
-/// The subscription is configured with one node only, which leads its consumer.
+/// The subscription knows only the node that leads its consumer.
 #[tokio::test]
 async fn killed_node_interrupts_subscriptions_without_loss() {
     let Some(mut cluster) = PrivateCluster::start().await else {

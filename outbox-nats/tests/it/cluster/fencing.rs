@@ -12,7 +12,7 @@ use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, answered, connected, message};
 use crate::private_cluster::{PrivateCluster, others};
 
-/// Every retry is later than the duplicate window.
+/// Duplicate window. Every retry is later than the window.
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
@@ -27,7 +27,7 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Stopped followers: the leader receives a message and cannot store it.
+/// Method: stop the followers, so that the leader receives a message and cannot store the message.
 #[tokio::test]
 async fn no_message_overtakes_a_message_in_flight() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -52,7 +52,7 @@ async fn no_message_overtakes_a_message_in_flight() {
         cluster.node(name).pause();
     }
     let mut sequence = 1;
-    // Stopping takes a moment, so some messages are still stored.
+    // Stopping the nodes takes a moment, so some messages are still stored.
     let (in_flight, error) = loop {
         sequence += 1;
         let message = numbered(sequence);
@@ -77,7 +77,7 @@ async fn no_message_overtakes_a_message_in_flight() {
     assert_eq!(payloads(&observer).await, expected);
 }
 
-/// Only the search for the id distinguishes a lost answer from a missing message.
+/// Only the search for the message id distinguishes a lost answer from a missing message.
 #[tokio::test]
 async fn leader_changes_after_the_duplicate_window_store_no_copy() {
     let Some(cluster) = PrivateCluster::start().await else {

@@ -1,4 +1,4 @@
-//! Three nodes: leader changes, dead nodes, and a lost majority.
+//! Tests on three nodes: leader changes, dead nodes, and a lost majority.
 
 mod consuming;
 mod fencing;

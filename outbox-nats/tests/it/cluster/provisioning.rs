@@ -1,4 +1,4 @@
-//! Streams on three nodes.
+//! Provisions streams on three nodes.
 
 use futures_util::future::{join, join_all};
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
@@ -57,7 +57,7 @@ async fn single_replica_in_a_cluster_is_a_warning() {
     }
 }
 
-/// Killed leaders: the third node can only answer that there is no leader.
+/// Method: kill leaders until the third node can only answer that there is no leader.
 #[tokio::test]
 async fn lost_majority_is_no_configuration_error() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -78,8 +78,8 @@ async fn lost_majority_is_no_configuration_error() {
         .with_prefix("unknown")
         .unwrap()
         .with_replicas(3);
-    // The third node answers only after it detects that no node follows; silence has the same
-    // result.
+    // The third node answers only after it detects that no node follows. Without an answer, the
+    // result is the same.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {

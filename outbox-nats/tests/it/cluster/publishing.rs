@@ -18,7 +18,7 @@ pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream())
 }
 
-/// A short timeout, because each leader change loses in-flight answers.
+/// A publisher with a short timeout, because each leader change loses in-flight answers.
 pub(super) fn publisher_of(nats: &Nats, stream: &EventStream) -> JetStreamPublisher {
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
     stream.publisher(nats.client.clone()).with_config(config)
@@ -85,7 +85,7 @@ async fn receipt_names_the_only_copy_after_leader_changes() {
     assert_stored_once(&nats, receipts).await;
 }
 
-/// The publisher is configured with one node only, which leads the stream.
+/// The publisher is configured only with the node that leads the stream.
 #[tokio::test]
 async fn publisher_moves_to_another_node_after_a_killed_leader() {
     let Some(mut cluster) = PrivateCluster::start().await else {

@@ -45,7 +45,8 @@ async fn drained(store: &MemoryStore) {
         .expect("a drained outbox");
 }
 
-/// No loss, no ghost, order, no copies; and no outage counts as an attempt.
+/// Checks that no message is lost, unrecorded, reordered or copied, and that no outage counts as an
+/// attempt.
 async fn assert_balanced(store: &MemoryStore, nats: &Nats) {
     let committed = |row: StoredRow| {
         assert_eq!(row.attempts, 0, "{row:?}");
@@ -119,8 +120,8 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
         for name in others(&leader) {
             cluster.node(name).kill();
         }
-        // The relay settles nothing while the broker is silent, so another request shows the state.
-        // A node without a majority may still answer, without a leader.
+        // The relay settles nothing while the broker is silent, so another request detects the
+        // outage. A node without a majority may still answer, without a leader.
         eventually("an outage", async || {
             let info = nats.request("INFO", &nats.name).await;
             info.is_none_or(|info| info["cluster"]["leader"].is_null())
