@@ -34,7 +34,6 @@ pub(crate) struct Address {
 }
 
 impl fmt::Debug for Address {
-    /// Formats the address without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}:{}/{}", self.user, self.host, self.port, self.database)
     }

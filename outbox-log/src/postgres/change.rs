@@ -14,8 +14,8 @@ use super::{LogError, table};
 const LOCK_WAITS: &str = "2s";
 const LOCK_TRIES: u32 = 30;
 
-/// The statement that changes the default of `status`. Writers in all languages omit the column, so
-/// the default decides whether new messages are logged or pending.
+/// Writers in all languages omit the column `status`, so the default decides whether new messages
+/// are logged or pending.
 pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     format!(
         "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
@@ -23,8 +23,7 @@ pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     )
 }
 
-/// Runs the statements under the table's lock, after active transactions on the table. Later
-/// transactions queue behind the lock.
+/// Runs the statements under the table's lock, after active transactions on the table.
 pub(crate) async fn change_table(
     db: &DatabaseConnection,
     table: &str,
@@ -51,7 +50,6 @@ pub(crate) async fn change_table(
         };
         match outcome {
             Ok(()) => return Ok(()),
-            // SQLSTATE of a lock timeout or a deadlock.
             Err(error) if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) => {
                 if attempt == LOCK_TRIES {
                     let holders = holders(db, table).await;

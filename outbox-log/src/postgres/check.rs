@@ -134,8 +134,6 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
     }
 }
 
-/// Fails without a free slot. Another program may take the slot after this check; then the creation
-/// fails.
 async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
     let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS value FROM pg_replication_slots";
     let is_free = table::value(db, statement(sql, [])).await;

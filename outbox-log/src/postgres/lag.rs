@@ -80,7 +80,6 @@ fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Measures the lag with two statements: the second needs the time from the first.
 pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
         // A table or a permission is missing.

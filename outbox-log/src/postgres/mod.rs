@@ -128,7 +128,6 @@ impl PostgresLog {
 }
 
 impl fmt::Debug for PostgresLog {
-    /// Formats the log without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresLog")
             .field("address", &self.address)

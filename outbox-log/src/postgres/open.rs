@@ -163,7 +163,6 @@ async fn mend(
     Ok(Some(position))
 }
 
-/// Drops the slot, unless the slot is in use.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, StoreError> {
     let sql = "SELECT pg_drop_replication_slot($1::text::name)";
     match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {

@@ -47,7 +47,7 @@ pub(crate) async fn has_unpassed(
     unless_missing(has_some).map_err(failed(NOT_FOUND))
 }
 
-/// Counts orphaned messages. Returns zero if the table is missing or unreadable.
+/// Returns zero if the table is missing or unreadable.
 pub(crate) async fn orphans(db: &DatabaseConnection, names: &Names, is_known: bool) -> Result<Lag, LogError> {
     let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
     let end = |order: &str| {

@@ -86,8 +86,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Returns the message of an inserted row. A pending row returns no message, because the table
-    /// relay publishes it.
+    /// Returns a logged message; the table relay publishes pending rows.
     pub(crate) fn take(
         &mut self,
         transaction: Transaction,
@@ -149,7 +148,7 @@ impl Row {
         let mut values = [const { None }; COLUMNS.len()];
         for column in columns.iter().take(count.into()) {
             match data.try_get_u8().map_err(truncated)? {
-                // `u` means unchanged, and never occurs in an insert.
+                // `u` (unchanged) never occurs in an insert.
                 b'n' | b'u' => {}
                 b'b' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
@@ -161,7 +160,7 @@ impl Row {
                         values[*column as usize] = Some(value);
                     }
                 }
-                // Text format is for types without a binary format. No used column has such a type.
+                // No used column has a type without a binary format.
                 b't' => {
                     let length = data.try_get_u32().map_err(truncated)? as usize;
                     if data.remaining() < length {

@@ -98,7 +98,6 @@ impl PostgresLog {
     ///
     /// # Cancellation
     /// A cancelled call is like a crash: completed steps stay, and nothing is lost.
-    /// As a crash: completed steps stay, and nothing is lost.
     pub async fn init(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
         self.check().await?;
@@ -310,7 +309,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     }
 }
 
-/// Looks for a slot without a reader, and waits a moment for a relay that has just ended.
+/// Waits a moment for a relay that has just ended.
 async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
     let mut tries = 0..25;
     loop {
@@ -394,8 +393,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>)
     change_table(db, messages, &changes).await
 }
 
-/// A condition that fails if another call has set up a log since the check. Every set-up takes the
-/// table's lock.
+/// Fails if another call has set up a log since the check.
 fn none_is_on(names: &Names) -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
@@ -404,8 +402,7 @@ fn none_is_on(names: &Names) -> String {
     )
 }
 
-/// Fails if the slot belongs to another program: all databases of a server share slot names, and
-/// this outbox never set up such a slot.
+/// Fails if the slot belongs to another program: all databases of a server share slot names.
 async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
     match slot {

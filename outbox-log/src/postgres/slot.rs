@@ -21,7 +21,6 @@ pub(crate) struct Slot {
     is_of_this_database: bool,
 }
 
-/// The text of a failed query, which is an outage, not a wrong set-up.
 pub(crate) const NOT_FOUND_OUT: &str = "the slot could not be looked up";
 
 impl Slot {
@@ -50,8 +49,7 @@ impl Slot {
         row.and_then(|row| row.map(read).transpose())
     }
 
-    /// Whether the server has invalidated the slot, because it retained too much WAL or was idle
-    /// too long.
+    /// Whether the slot retained too much WAL or was idle too long.
     pub(crate) fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
@@ -88,8 +86,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         "SELECT (lsn - '0/0')::bigint AS position FROM pg_catalog.pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
         names.slot
     );
-    // The statement timeout ends with the transaction, which must not have written before the
-    // slot's creation.
+    // The statement timeout ends with the transaction.
     let tx = table::begin(db)
         .await
         .map_err(failed("the replication slot could not be created"))?;

@@ -118,7 +118,6 @@ impl<L: MessageLog> Undecided<L> {
         )))
     }
 
-    /// Queries the table if the table may affect these messages.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
         let doubtful: Vec<Logged> = candidates
             .iter()
@@ -151,8 +150,6 @@ impl<L: MessageLog> Undecided<L> {
         Ok(Some(look))
     }
 
-    /// Sorts messages into messages to publish now, and messages for the table to adopt.
-    ///
     /// The table adopts a message only after all earlier messages of its aggregate are decided.
     /// Otherwise, after a crash, the log would return an earlier message after the table relay has
     /// published a later one.

@@ -1,4 +1,4 @@
-//! The settings of a log relay.
+//! Settings of a log relay.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The health of a log relay, and the state of its log.
+//! Health of a log relay and its log.
 
 use std::sync::Arc;
 

@@ -205,8 +205,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 }
 
-/// Whether a drain has ended early. A settlement rejected by the store is an error, but does not
-/// end a drain.
+/// A settlement rejected by the store is an error, but does not end a drain.
 fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
     !matches!(
         drained,

@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-/// Locks the state. The state is complete even if a thread panicked with the lock.
+/// The state is complete even if a thread panicked with the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

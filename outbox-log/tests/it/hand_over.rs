@@ -89,7 +89,6 @@ async fn log_relay_takes_over_a_backlog_without_gap_or_copy(place: &Place) {
     init(&place.log()).await;
     futures_join((0..2).map(write)).await;
     assert_eq!((place.rows(0).await, place.rows(4).await), (5_000, 2_000));
-    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let stop = CancellationToken::new();
     let scenario = async {

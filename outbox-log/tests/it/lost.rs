@@ -58,8 +58,8 @@ async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
     place.assert_balanced();
 }
 
-/// The state is as after restoring an old backup next to a live slot: the server would not return
-/// the missing messages.
+/// Simulates restoring an old backup next to a live slot: the server would not return the missing
+/// messages.
 async fn slot_advanced_by_another_program_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 10).await;
@@ -145,7 +145,7 @@ async fn recreated_publication_does_not_stop_the_log(place: &Place) {
     place.assert_balanced();
 }
 
-/// The state is as after restoring a base backup on another system: its slots look the same.
+/// Simulates restoring a base backup on another system: its slots look the same.
 async fn a_position_of_another_system_is_not_trusted(place: &Place) {
     place.publish_from_the_log().await;
     place.write(0..5, 2).await;

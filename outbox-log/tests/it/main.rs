@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test marks an unexpected failure with it")]
 
-/// Each test has a separate outbox, which is removed at the end.
 macro_rules! with_a_place {
     ($module:ident, $open:ident, $($test:ident,)+) => {
         mod $module {

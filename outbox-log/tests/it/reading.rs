@@ -24,7 +24,6 @@ crate::on_a_log! {
 const LOGGED: i16 = 4;
 
 async fn messages_of_many_writers_arrive_in_order_without_writes(place: &Place) {
-    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
     let scenario = async {
@@ -83,7 +82,6 @@ async fn transaction_of_many_windows_is_never_whole_in_memory(place: &Place) {
         )
         .await;
     place.count_committed(&aggregates, 61);
-    // A lease lost on a busy machine would cause copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let (health, shutdown) = (relay.health(), CancellationToken::new());
     let scenario = async {

@@ -83,7 +83,6 @@ impl Place {
 
     /// Creates a login with the permissions of these roles. All tests share the logins.
     pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
-        // The attributes are those that `outbox print grants` prints for a log relay.
         let attributes = match roles.contains(&"log-relay") {
             true => "LOGIN REPLICATION",
             false => "LOGIN",

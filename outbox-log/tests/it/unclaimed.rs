@@ -11,7 +11,7 @@ crate::on_a_log! {
     interrupted_drop_is_finished_by_the_next_call,
 }
 
-/// The state is as after restoring a dump on another server with other transaction ids.
+/// Simulates restoring a dump on another server with other transaction ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drop_releases_messages_logged_on_another_server() {
     for change in [
@@ -31,7 +31,7 @@ async fn drop_releases_messages_logged_on_another_server() {
 const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log",
     "DELETE FROM outbox_log",
-    // The state is as after `outbox migrate` in another database, and a copy of the messages.
+    // Simulates `outbox migrate` in another database, and a copy of the messages.
     "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
 ];
 

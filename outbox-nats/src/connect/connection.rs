@@ -1,8 +1,7 @@
 //! The connection of a publisher, which can be dropped together with all queued messages.
 //!
-//! The task of an async-nats client outlives its handles until its queue is sent, and a reconnect
-//! request waits behind the queue. So a publisher runs its own connection on its own thread. When
-//! the thread ends, queue and socket are dropped.
+//! The task of an async-nats client outlives its handles until its queue is sent. So a publisher
+//! runs its own connection on its own thread. When the thread ends, queue and socket are dropped.
 //!
 //! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed
 //! connection sends nothing more, except bytes in the operating system's buffers.
@@ -45,7 +44,6 @@ impl Origin {
         origins.push((Arc::downgrade(&client.statistics()), Arc::new(self)));
     }
 
-    /// The origin of a client; `None` for a client from another source.
     pub(crate) fn of(client: &Client) -> Option<Arc<Self>> {
         let statistics = Arc::as_ptr(&client.statistics());
         let origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,8 +96,6 @@ impl Line {
         self.origin.as_deref().map(|origin| &*origin.reports)
     }
 
-    /// Returns the slot of the connection. The caller keeps the slot for one publish and passes it
-    /// to [`Self::open`].
     pub(crate) fn slot(&self) -> Slot {
         self.current().clone()
     }
@@ -160,8 +156,6 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
-    /// Lists the configured servers, which may be gone, and the cluster members reported by a
-    /// server.
     async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
         let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +210,7 @@ impl Thread {
                 return;
             };
             runtime.block_on(async move {
-                // `connect` returns at once. The connection opens in the background.
+                // The connection opens in the background.
                 if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
                     && opened.send((client, tokio::runtime::Handle::current())).is_ok()
                 {

@@ -41,7 +41,6 @@ impl Notices {
         }
     }
 
-    /// `is_new_denial`: `None` for events other than a denied permission.
     pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new_denial: Option<bool>) {
         let servers = &*self.servers;
         let notice = {

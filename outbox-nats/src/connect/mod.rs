@@ -89,7 +89,6 @@ pub(crate) async fn connect_when_up(
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<Client, ConnectError> {
-    // With several servers, each attempt can report a different reason.
     let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
     loop {
         let error = match connect(servers.clone(), options.clone()).await {
@@ -179,7 +178,6 @@ fn malformed(error: std::io::Error) -> ConnectError {
     ConnectError::new("?".to_owned(), None, source)
 }
 
-/// Formats a server address without credentials.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
 }
@@ -191,7 +189,6 @@ pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
     user_of(servers).map(|user| inbox_prefix(&user))
 }
 
-/// Returns the user name in the addresses. A token has no user name.
 fn user_of(servers: &[ServerAddr]) -> Option<String> {
     let named = servers.iter().find(|server| server.password().is_some())?;
     let user = named.username()?;
@@ -334,7 +331,6 @@ mod tests {
     }
 
     /// Each attempt reports one of these reasons.
-    /// reports one of both reasons.
     #[tokio::test(start_paused = true)]
     async fn each_reason_for_waiting_is_logged_once() {
         let log = Log::default();

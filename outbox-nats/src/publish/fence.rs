@@ -20,9 +20,6 @@
 //! have overtaken. An overtaken message is published at the end of the subject. Replayed copies
 //! (message id other than event id) have an old sequence, so each rejection of a copy needs a
 //! search.
-//!
-//! Servers 2.9 and clusters answer a known id with "duplicate" before they compare the stream
-//! sequence; newer single servers compare first. The receipt is the same.
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};

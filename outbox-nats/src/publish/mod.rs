@@ -83,8 +83,6 @@ impl PublisherConfig {
 /// * **Abandon.** [`Publisher::abandon`] drops queued messages with the connection, within 1 s.
 ///   Reconnecting takes up to 2 s more. Bytes in the operating system's buffers may still arrive. A
 ///   client from another source can only be asked to reconnect.
-/// * **Not guaranteed.** A message in flight when the connection broke may be stored although its
-///   failure was reported.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,

@@ -173,8 +173,7 @@ enum Cause {
     },
     Subject,
     Unreadable,
-    /// The connection was closed by this publisher or by the client's owner. async-nats does not
-    /// export this error.
+    /// The connection was closed by this publisher or by the client's owner.
     Closed,
     Other,
 }

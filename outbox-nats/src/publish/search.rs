@@ -14,8 +14,7 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
 
-/// Maximum number of remembered searches. Each search blocks its aggregate, so more searches are
-/// rare.
+/// Maximum number of remembered searches.
 const SEARCHES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]

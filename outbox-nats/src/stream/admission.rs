@@ -19,7 +19,6 @@ use crate::stream::subject::captures;
 
 const STORED_BESIDE: u64 = 30;
 
-/// Maximum number of subjects in one answer of the server.
 const SUBJECTS_MAX: usize = 100_000;
 
 /// The state of a stream, as far as it causes rejections.
@@ -178,14 +177,12 @@ pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, Publi
     };
     let mut outlook = outlook_of(stream.cached_info(), max_payload);
     if let Some(most) = outlook.messages_of_subject {
-        // If the server does not answer, no subject counts as full.
         outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
     }
     Ok(outlook)
 }
 
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
-    // Asking for more subjects than exist would cause another request.
     let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
     let mut counts = stream
         .info_with_subjects(">")

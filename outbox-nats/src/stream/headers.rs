@@ -61,7 +61,6 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
     })
 }
 
-/// Converts a value without a copy. A line break is an error, because async-nats would panic.
 fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(HeaderError::Value {

@@ -64,7 +64,6 @@ impl StreamLog for JetStreamPublisher {
     }
 }
 
-/// Reads the stored message of a subject. Only retention Limits is accepted.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -86,7 +85,6 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
-/// Reads the stream as [`StreamLog`] does. Only retention Limits is accepted.
 impl StreamReader for JetStreamPublisher {
     async fn read(
         &self,
@@ -156,7 +154,6 @@ impl Log {
 
     pub(crate) fn extent(&self) -> StreamExtent {
         let state = &self.handle.cached_info().state;
-        // The time type of async-nats depends on the features of the whole build.
         let first_stored_at = SystemTime::from(state.first_timestamp).into();
         StreamExtent {
             first_stream_sequence: state.first_sequence,

@@ -154,8 +154,6 @@ fn parse(block: &[u8]) -> (HeaderMap, bool) {
 }
 
 impl RawMessage {
-    /// The server finds a delivery by its stream sequence, so acknowledging the returned message
-    /// works.
     pub(crate) fn into_delivery(self, context: &Context, stream: &str, consumer: &str) -> jetstream::Message {
         let stored_at = self.stored_at.unix_timestamp_nanos();
         let reply = format!(

@@ -137,18 +137,17 @@ impl EventStream {
         fn with_duplicate_window(duplicate_window: Duration);
         /// Sets the maximum age, at which the server deletes messages; zero for never. Consumers
         /// must read messages within this time, and inboxes must keep message ids at least as long.
-        /// The age is applied only when the stream is created. If an existing stream has a shorter
-        /// age, [`provision`](Self::provision) returns a [warning](crate::StreamReport::warnings).
-        /// Default 14 days.
+        /// The age is applied only when the stream is created. A shorter age of an existing stream
+        /// is a [warning](crate::StreamReport::warnings). Default 14 days.
         fn with_max_age(max_age: Duration);
         /// Sets the maximum size of the stream in bytes. Set a limit in production: a full disk
         /// stops the whole server. The limit is applied only when the stream is created. Default:
         /// no limit.
         fn with_max_bytes(max_bytes: u64);
         /// Sets the number of replicas of the stream in a cluster, 1 to 5. Three replicas survive
-        /// the loss of a server. The number is applied only when the stream is created. If an
-        /// existing stream has fewer replicas, [`provision`](Self::provision) returns a
-        /// [warning](crate::StreamReport::warnings). Default 1.
+        /// the loss of a server. The number is applied only when the stream is created. Fewer
+        /// replicas of an existing stream are a [warning](crate::StreamReport::warnings). Default
+        /// 1.
         fn with_replicas(replicas: usize);
         /// Sets whether [`provision`](Self::provision) may create and change the stream; for
         /// consumers see [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning).

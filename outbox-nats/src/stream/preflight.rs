@@ -115,7 +115,7 @@ pub(crate) struct Unfit {
     pub(crate) needed: &'static str,
 }
 
-/// Finds a setting that makes the stream unfit. An unfit stream is never changed.
+/// An unfit stream is never changed.
 pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
         // Without a source the server transforms every subject.
@@ -186,7 +186,6 @@ fn warnings(seen: &Seen<'_>, wanted: &EventStream) -> Vec<String> {
     warnings
 }
 
-/// Lists settings that may be intended, so the settings are never changed.
 pub(crate) fn warnings_of(stream: &Config, clustered: bool, wanted: &EventStream) -> Vec<String> {
     let name = &wanted.name;
     let mut warnings = Vec::new();

@@ -38,7 +38,6 @@ const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Durable {
     pub(crate) stream: Stream,
     pub(crate) spec: ConsumerSpec,
-    /// Filters of which no filter covers another.
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
     pub(crate) has_shards: bool,
@@ -55,8 +54,7 @@ impl Durable {
         (is_new && may_write).then(|| format!("metadata name service {}", self.service))
     }
 
-    /// Creates or updates the consumer. Each change is read back: another process may have read
-    /// before the change and written after it.
+    /// Creates or updates the consumer, and reads each change back.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
@@ -76,7 +74,6 @@ impl Durable {
                 .clone()
                 .into_iter()
                 .chain(self.lacks(&seen))
-                // Between processes with other bounds, the last write wins.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .chain(self.claims(&seen).filter(|_| !is_fitted))
                 .collect();
@@ -219,8 +216,6 @@ impl Durable {
         }
     }
 
-    /// The start is a stream sequence where possible, because the search for predecessors begins
-    /// there.
     fn start(&self) -> DeliverPolicy {
         match self.spec.start_at {
             StartAt::New => DeliverPolicy::ByStartSequence {
@@ -405,7 +400,6 @@ pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
 }
 
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
-    // The consumer was opened as a pull consumer, so the conversion cannot fail. A default would
-    // look like a missing filter.
+    // The consumer was opened as a pull consumer, so the conversion cannot fail.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
 }

@@ -5,7 +5,6 @@ use outbox_core::SubscriberError;
 
 use crate::publish::outcome::is_temporary;
 
-/// Builds the error of a failure that may be temporary.
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -16,7 +15,6 @@ pub(crate) fn interrupted(
     }
 }
 
-/// Builds the error of a failure that lasts until a setting changes.
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

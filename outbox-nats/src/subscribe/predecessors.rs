@@ -33,8 +33,7 @@ pub(crate) struct Predecessors {
     events: HashMap<&'static str, BTreeSet<&'static str>>,
     /// Aggregate types with fixed subjects, which do not name the aggregate.
     scattered: HashSet<&'static str>,
-    /// Whether this program has shards. The first message on a shared subject may belong to another
-    /// aggregate, and earlier messages may be on another subject.
+    /// Whether this program has shards. A subject may then hold messages of several aggregates.
     has_shards: bool,
     started_at: DeliverPolicy,
     /// Bounds of the start's stream sequence, if the consumer starts at a time.

@@ -40,7 +40,7 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
-    /// Deliveries on the old connection may be lost. The next call of `next` pulls again.
+    /// Deliveries on the old connection may be lost.
     #[error("the connection was interrupted")]
     Reconnected,
 }
@@ -59,9 +59,8 @@ pub(crate) struct Pull {
     /// Time of the server's last message, shifted by the time without a call of `next`.
     heard_at: Instant,
     requested_at: Instant,
-    /// Time of the next check. Kept between calls of `next`, because all calls may be short.
+    /// Time of the next check, kept because all calls of `next` may be short.
     look_at: Instant,
-    /// Error to return after the messages already received.
     trouble: Option<PullError>,
     connects: u64,
 }
@@ -160,8 +159,7 @@ impl Pull {
         self.client.connection_state() == State::Connected
     }
 
-    /// Returns a received message, if any. Runs outside Tokio's budget, which would sometimes hide
-    /// a received message.
+    /// Reads outside Tokio's budget, which would sometimes hide a received message.
     fn buffered(&mut self) -> Option<Option<Message>> {
         tokio::task::unconstrained(self.subscriber.next()).now_or_never()
     }
@@ -169,7 +167,6 @@ impl Pull {
     async fn request(&mut self) -> Result<(), PullError> {
         let batch = self.prefetch - self.pending.min(self.prefetch);
         let request = format!(r#"{{"batch":{batch},"expires":{}}}"#, EXPIRES.as_nanos());
-        // If this call is cancelled, the request is not sent.
         let sent = self
             .client
             .publish_with_reply(self.requests.clone(), self.inbox.clone(), request.into())
@@ -180,7 +177,6 @@ impl Pull {
         Ok(())
     }
 
-    /// Drops requests of an earlier connection.
     fn notice_connection(&mut self) -> bool {
         let connects = connects(&self.client);
         let is_new = connects != self.connects && self.is_connected();
@@ -236,7 +232,6 @@ impl Pull {
             (StatusCode::IDLE_HEARTBEAT, _) => {}
             (StatusCode::NO_RESPONDERS, _) => return Err(PullError::NoResponders),
             _ if description == "Consumer Deleted" => return Err(PullError::Deleted),
-            // The request expired, or the consumer has a new leader.
             (_, Some(left)) => self.pending = self.pending.saturating_sub(left),
             _ => return Err(PullError::Refused(format!("{status} {description}"))),
         }

@@ -234,7 +234,7 @@ impl Subscription for JetStreamSubscription {
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
 
-    /// Stops pulling. Takes up to half a second, until the last pull request expires.
+    /// Takes up to half a second, until the last pull request expires.
     async fn stop(&mut self) -> Vec<JetStreamDelivery> {
         let messages = match &mut self.pull {
             Some(pull) => pull.finish().await,

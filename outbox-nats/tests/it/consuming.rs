@@ -162,7 +162,6 @@ async fn process_leaves_messages_to_other_processes(nats: &Nats) {
 async fn until_gone(subscription: &mut outbox_nats::JetStreamSubscription) {
     let gone = async {
         loop {
-            // An inbox also cancels calls of `next`.
             match tokio::time::timeout(Duration::from_millis(700), subscription.next()).await {
                 Ok(Err(SubscriberError::Gone { .. })) => return,
                 Ok(Err(SubscriberError::Interrupted { .. })) | Err(_) => {}

@@ -99,7 +99,6 @@ async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
     assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
 }
 
-/// In a rolling upgrade, both versions of a program subscribe.
 async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
     nats.provision().await;
     let spec = |seconds| ConsumerSpec {

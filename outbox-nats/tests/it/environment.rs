@@ -20,13 +20,11 @@ use outbox_nats::{
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
 
-/// Bound on a fast step, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Bound on several steps of [`SOON`]: elections of up to 18 s, and redeliveries after 30 s.
 pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
 
-/// Bound on a request with retries.
 const OUTCOME_MAX: Duration = Duration::from_secs(3 * LONG.as_secs());
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -48,12 +46,10 @@ pub(crate) const fn event(name: &'static str, subject: Option<&'static str>) -> 
     }
 }
 
-/// Describes an event whose subject is known only at run time.
 pub(crate) fn event_on(name: &'static str, subject: String) -> &'static EventDescriptor {
     Box::leak(Box::new(event(name, Some(subject.leak()))))
 }
 
-/// A connection to a server, with names that are unique on the server.
 pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
@@ -62,7 +58,7 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// Connects to the server named by the variable. Skips the test without the variable.
+    /// Skips the test without the variable.
     pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
         let url = backend_url(variable)?;
         let mut nats = Self::at(&url).await;
@@ -168,7 +164,6 @@ impl Nats {
         stream.cached_info().state.last_sequence
     }
 
-    /// Subjects and payloads of the stored messages.
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let mut stored = Vec::new();
@@ -366,7 +361,6 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
     payloads
 }
 
-/// Generates one test per server for each function.
 macro_rules! on_both_servers {
     ($($test:ident,)*) => {
         mod current {

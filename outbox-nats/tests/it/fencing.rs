@@ -135,7 +135,6 @@ async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
     let publisher = fresh(nats);
     let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
     publish(&publisher, &first).await;
-    // To this publisher, a publish of another process looks like a lost acknowledgement.
     assert_eq!(publish(&fresh(nats), &second).await, (2, false));
     ids_are_forgotten(nats).await;
     let stored = nats.stored().await.len();
@@ -198,8 +197,7 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
 }
 
-/// The publish has a quarter of the time that reading the whole subject takes. The subject is
-/// large, so that a quarter covers the other requests on a busy machine.
+/// The publish has a quarter of the time that reading the whole subject takes.
 async fn search_for_an_overtaken_message_ends(nats: &Nats) {
     provision(nats).await;
     let late = Message {

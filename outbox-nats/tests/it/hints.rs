@@ -18,7 +18,6 @@ use crate::printed_users::{NEWEST, OLDEST, User, Users};
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Waits for at least this many hints, followed by a pause.
 async fn until_quiet(seen: &mut Subscriber, least: usize) -> usize {
     let mut count = 0;
     let counting = async {
@@ -47,7 +46,6 @@ async fn hints_are_few_and_do_not_echo() {
     few_and_no_echo(&subject, async || connected(&*url, connect_options()).await).await;
 }
 
-/// The printed permissions name the default subject of hints.
 async fn printed_permissions_suffice_for_hints(variable: &'static str) {
     let printed = [User::new("hints", &["hints"])];
     let Some(users) = Users::start(variable, &printed).await else {

@@ -61,7 +61,6 @@ async fn filters_of_a_manual_durable_count_as_requested(nats: &Nats) {
     publish(nats, &SHIPPED).await;
     assert!(asked_for(&receive(&mut subscription).await).await);
     if !nats.client.is_server_compatible(2, 10, 0) {
-        // One filter covers both event types, and other event types.
         publish(nats, &CANCELLED).await;
         assert!(!asked_for(&receive(&mut subscription).await).await);
     }

@@ -31,12 +31,11 @@ async fn nkey() {
     assert_refused(&server, connect_options().nkey(stranger.seed().unwrap())).await;
 }
 
-/// Signs a NATS JWT.
 fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     token_until(issuer, subject, nats, None)
 }
 
-/// Signs a NATS JWT that expires at `expires`, in seconds since 1970.
+/// `expires`: seconds since 1970.
 fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Option<i64>) -> String {
     nats["version"] = json!(2);
     let mut claims = json!({
@@ -52,7 +51,6 @@ fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Op
     format!("{signed}.{signature}")
 }
 
-/// Writes a credentials file as `nsc` does.
 fn credentials(account: &KeyPair, file: &Path) {
     credentials_until(account, file, None);
 }

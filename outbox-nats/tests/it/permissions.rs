@@ -26,7 +26,6 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     let config = nats.subscriber_config().provisioning(provisioning);
     let subscriber = nats.subscriber().with_config(config);
     answered(async || subscriber.facts().await).await;
-    // The consumer has several filters on a 2.10 server.
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = subscribe(&subscriber, &spec).await;
     let delivery = receive(&mut subscription).await;

@@ -74,7 +74,6 @@ impl Fixture {
         let provision = users.client("provision").await;
         answered(async || stream.provision_for(&provision, []).await).await;
         let proxy = Proxy::in_front_of(&users.url()).await;
-        // The server may report its own address, which would bypass the proxy.
         let options = Users::options(publishes).ignore_discovered_servers();
         let client = connected(proxy.url(), options).await;
         Some(Self {

@@ -95,7 +95,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Starts the server. Skips the test without the variable.
+    /// Skips the test without the variable.
     pub(crate) async fn start(variable: &'static str, users: &[User]) -> Option<Self> {
         let binary = binary_of(variable)?;
         let folder = tempfile::tempdir().unwrap();

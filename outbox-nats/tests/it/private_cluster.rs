@@ -65,13 +65,11 @@ impl PrivateCluster {
         Some(cluster)
     }
 
-    /// Connects with the addresses of all nodes, and unique names.
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
         Nats::with(connected(urls.as_slice(), connect_options()).await)
     }
 
-    /// Connects to one node only.
     pub(crate) async fn nats_at(&self, name: &str) -> Nats {
         Nats::at(&self.nodes[index(name)].url()).await
     }
@@ -80,7 +78,6 @@ impl PrivateCluster {
         &mut self.nodes[index(name)]
     }
 
-    /// Starts the stopped nodes, and waits until the nodes can store a replicated stream.
     pub(crate) async fn restart(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| !node.runs()) {
             node.restart().await;
@@ -107,8 +104,7 @@ pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Nats {
-    /// Provisions as [`Self::provision`], on all nodes. A new stream has no leader for a moment,
-    /// and requests sent then are lost.
+    /// Provisions as [`Self::provision`], on all nodes.
     pub(crate) async fn provision_replicated(&self) {
         let spec = self.stream().with_replicas(NAMES.len());
         answered(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
@@ -153,7 +149,6 @@ impl Nats {
         .await;
     }
 
-    /// A context with a short timeout, because a request during an election is never answered.
     fn impatient(&self) -> Context {
         let timeout = Duration::from_millis(500);
         ContextBuilder::new().timeout(timeout).build(self.client.clone())

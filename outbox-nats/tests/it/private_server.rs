@@ -23,7 +23,7 @@ pub(crate) struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts the server. Skips the test without a server program.
+    /// Skips the test without a server program.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
@@ -72,7 +72,6 @@ impl PrivateServer {
         self.process.is_some()
     }
 
-    /// Kills the server as `kill -9`.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -105,7 +104,6 @@ impl PrivateServer {
         );
     }
 
-    /// Restarts the server with the same port and store.
     pub(crate) async fn restart(&mut self) {
         self.kill();
         let address = self.address();

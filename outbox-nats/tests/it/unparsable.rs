@@ -32,7 +32,6 @@ const BLOCKS: &[&[u8]] = &[
     b"NATS/1.0 404 No Messages\r\n\r\n",
 ];
 
-/// Publishes messages, and returns when the server has read the messages.
 async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
     let address = nats.url().trim_start_matches("nats://");
     let mut connection = TcpStream::connect(address).await.unwrap();

@@ -274,7 +274,6 @@ async fn log_does_not_overtake_the_last_retried_message() {
 /// The relay holds hundreds of messages in memory, and the next reader reads the same messages.
 #[tokio::test(start_paused = true)]
 async fn relay_stops_publishing_when_its_reading_breaks() {
-    // Either the other relay is opening the log when the reading breaks, or this relay is faster.
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
         let mut logged = Logged::new();
         logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(25));

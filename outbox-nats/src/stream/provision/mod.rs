@@ -31,8 +31,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
-/// Pause before a change is read back. NATS has no conditional update, so a process that read the
-/// stream earlier may overwrite the change a few milliseconds later.
+/// Pause before a change is read back: a process that read the stream earlier may overwrite the
+/// change.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
 /// The result of [`EventStream::provision`].

@@ -21,7 +21,7 @@ impl Plan {
     }
 }
 
-/// Returns the changes to the stream. A difference that cannot or must not be changed is an error.
+/// A difference that cannot or must not be changed is an error.
 pub(super) fn compare(
     stream: &EventStream,
     seen: &Config,
@@ -45,7 +45,6 @@ pub(super) fn compare(
         });
     }
     if stream.provisioning == Provisioning::VerifyOnly {
-        // If there are events, only their subjects must be captured.
         check_captured(stream, &seen.subjects, events)?;
         if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
             let subject = subject.clone();

@@ -81,7 +81,6 @@ impl SubjectPrefix {
     }
 
     pub(crate) fn subject_at(&self, message: &Message, token: &str) -> String {
-        // This code runs for every message, and `format!` is slower.
         let tokens: [&str; 7] = [
             &self.0,
             ".",
@@ -277,7 +276,6 @@ pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
         .bytes()
         .chain([0])
         .chain(aggregate.id.bytes());
-    // The hash is 64-bit FNV-1a. Its high bits are better mixed, so the hash is folded.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

@@ -39,7 +39,6 @@ const fn event(
     }
 }
 
-/// Aggregate ids that break naive codecs.
 fn odd_ids() -> Vec<String> {
     let odd = [
         "42",

@@ -131,7 +131,6 @@ impl Oracle {
 
 async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
-    // Each reason of a failed reading is logged once.
     let mut refused = None;
     loop {
         // The time is taken before the request, because the answer may lack later changes.

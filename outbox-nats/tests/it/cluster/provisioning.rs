@@ -78,8 +78,6 @@ async fn lost_majority_is_no_configuration_error() {
         .with_prefix("unknown")
         .unwrap()
         .with_replicas(3);
-    // The third node answers only after it detects that no node follows. Without an answer, the
-    // result is the same.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {

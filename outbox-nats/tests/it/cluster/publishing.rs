@@ -18,7 +18,6 @@ pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream())
 }
 
-/// A publisher with a short timeout, because each leader change loses in-flight answers.
 pub(super) fn publisher_of(nats: &Nats, stream: &EventStream) -> JetStreamPublisher {
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
     stream.publisher(nats.client.clone()).with_config(config)

@@ -121,7 +121,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
             cluster.node(name).kill();
         }
         // The relay settles nothing while the broker is silent, so another request detects the
-        // outage. A node without a majority may still answer, without a leader.
+        // outage.
         eventually("an outage", async || {
             let info = nats.request("INFO", &nats.name).await;
             info.is_none_or(|info| info["cluster"]["leader"].is_null())
