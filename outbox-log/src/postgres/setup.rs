@@ -241,7 +241,8 @@ pub(crate) async fn preflight(
 }
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    // - `passed_xid`: every transaction with a smaller id is decided; null: none is.
+    // - `passed_xid`: every transaction with a smaller id is decided; null: no transaction is
+    //   decided.
     // - `reading`: number of the latest reading, so that an earlier reading can no longer store.
     // - `system_id`, `publication`: the server and the version of the publication at the position.
     // - `adopted_to`: no message after this position was adopted.
@@ -264,8 +265,7 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
         .await
         .map_err(failed(context))?;
     // A table of an earlier version lacks two columns; the next opening recreates the slot and
-    // fills both columns. The columns are counted first, because adding a column locks out the
-    // reader.
+    // fills both columns.
     let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
     let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
@@ -285,8 +285,6 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Publication::Wrong => return Err(wrong_publication(names)),
         Publication::Missing => {}
     }
-    // The publication has no `WHERE (status = 4)`, because the server would evaluate the condition
-    // for each row.
     let sql = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
@@ -353,9 +351,8 @@ async fn turn_on(
     is_left: bool,
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
-    // The second of two concurrent calls gets the lock later and must not overwrite the position.
-    // The slot of the second call is then ahead of the position; opening the log repairs the
-    // difference.
+    // Of two concurrent calls, the second must not overwrite the position. Its slot is then ahead
+    // of the position, which opening the log repairs.
     let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
@@ -411,8 +408,7 @@ async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(
     }
 }
 
-/// Drops the slot after its reader has ended: when the reader stores its position, or at once if
-/// its session may be terminated.
+/// Drops the slot after its reader has ended.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
     let name = || [names.slot.clone().into()];
@@ -440,8 +436,7 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
     }
 }
 
-/// Marks passed messages as published, for purge and replay of the store. Messages recorded during
-/// the drop are excluded, in case the log is set up again.
+/// Marks passed messages as published, for purge and replay of the store.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(

@@ -143,15 +143,15 @@ const AGE_MAX: i32 = i32::MAX;
 /// An SQL expression for a position after every commit visible to the statement.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Stores up to which position messages are adopted, then locks the rows that are still logged.
-/// Idempotent. Both halves of the second statement read one snapshot.
+/// Stores `adopted_to`, then makes logged rows pending. Idempotent. Both halves of the
+/// second statement read one snapshot.
 ///
 /// Messages passed by the stored position stay unchanged: a late adoption comes from a replaced
 /// reader or a cancelled call. Only a position of this server is comparable.
 ///
-/// Adopted messages precede the stored position, which has its own transaction: an adoption that
-/// waits for a row must not block the reading's checkpoint. After a crash between both
-/// transactions, a reading only checks more messages.
+/// `adopted_to` is stored in its own transaction, because an adoption that waits for a row must not
+/// block the reading's checkpoint. After a crash between both transactions, a reading only checks
+/// more messages.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
@@ -196,7 +196,7 @@ fn transaction(text: &str) -> u64 {
 
 /// Whether a transaction has ended for every session, so that a missing row was deleted.
 /// `transaction`: the low 32 bits of the id, from the log. `ended`: every transaction with a
-/// smaller id has ended. A logged transaction is less than two billion transactions old.
+/// smaller id has ended.
 fn has_ended(transaction: u64, ended: u64) -> bool {
     let behind = (ended as u32).wrapping_sub(transaction as u32);
     behind != 0 && behind < 1 << 31

@@ -337,7 +337,6 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
-                // Returned messages could follow messages that are being adopted.
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {

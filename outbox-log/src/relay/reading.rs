@@ -101,7 +101,6 @@ impl<L: MessageLog> Readings<L> {
             return Ok(None);
         };
         self.shared.window().begin(reader.adopted_to());
-        // A table query that began before the opening does not include adoptions of the opening.
         self.shared.exceptions(Exceptions::adopts);
         *last += 1;
         *lock(&self.state) = Some(self.begin(reader, *last));
@@ -187,8 +186,8 @@ impl<L: MessageLog> Running<L> {
         loop {
             let room = self.shared.room_left();
             tokio::select! {
-                // Biased, so that a simulation can repeat it. A busy log must not delay the
-                // checkpoint.
+                // The `select!` is biased, so that a simulation can repeat a run. A busy log must
+                // not delay the checkpoint.
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {

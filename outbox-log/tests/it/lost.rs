@@ -89,7 +89,6 @@ async fn relay_dropped_at_any_moment_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// Some deployments run `init` at each start.
 async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
@@ -264,8 +263,6 @@ async fn row_too_large_for_the_log_is_left_to_the_table(place: &Place) {
             insert("huge", 70_000_000).await;
             place.write(0..5, 2).await;
             place.published().await;
-            // The in-memory broker rejects both messages. The table relay has loaded only the first
-            // message.
             eventually("dead letters", async || place.rows(2).await == 2).await;
             let unread =
                 "SELECT count(*) FROM outbox_messages WHERE last_error LIKE '%payload has 70000000 bytes%'";

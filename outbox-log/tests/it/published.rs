@@ -63,8 +63,8 @@ async fn messages_of_the_log_lost_by_the_broker_are_reconciled() {
     let publisher = place.broker.publisher();
     let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
     let done = done.unwrap();
-    // The in-memory broker has its own clock, so the broker may receive more requests, and drops
-    // duplicates.
+    // The in-memory broker drops duplicates by its own clock, so the broker may receive more
+    // requests.
     assert_eq!(done.published, 4, "{done:?}");
     assert_eq!(
         place

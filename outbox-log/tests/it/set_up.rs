@@ -66,7 +66,6 @@ async fn init_status_and_drop_are_repeatable(place: &Place) {
     }
 }
 
-/// Documentation refers operators to the readable view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readable_view_shows_logged_messages() {
     let Some(place) = Place::open().await else { return };

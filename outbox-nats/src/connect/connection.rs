@@ -1,7 +1,7 @@
 //! The connection of a publisher, which can be dropped together with all queued messages.
 //!
-//! The task of an async-nats client outlives its handles until its queue is sent. So a publisher
-//! runs its own connection on its own thread. When the thread ends, queue and socket are dropped.
+//! A client's task outlives its handles until its queue is sent. So a publisher runs its own
+//! connection on its own thread. When the thread ends, queue and socket are dropped.
 //!
 //! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed
 //! connection sends nothing more, except bytes in the operating system's buffers.

@@ -1,8 +1,7 @@
 //! Checks that a duplicate acknowledgement belongs to the message that was sent.
 //!
 //! JetStream drops a message with a known id, whatever its contents. Two outboxes on one stream may
-//! use the same id for different events; the second event is acknowledged but not stored. The check
-//! costs one read of the stream for each duplicate acknowledgement.
+//! use the same id for different events; the second event is acknowledged but not stored.
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};

@@ -51,8 +51,6 @@ pub(crate) async fn send(
     encode: impl Fn() -> Result<PublishMessage, PublishError>,
 ) -> Result<Receipt, PublishError> {
     let first = message.sequence == Some(1) && !is_replay(message);
-    // The first message of an aggregate almost always has a new subject, so the subject is not
-    // read.
     let mut expected = publisher.stream_sequences().get(&subject).or(first.then_some(0));
     let mut refused = None;
     for _ in 0..TRIES_MAX {

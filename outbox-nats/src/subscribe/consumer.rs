@@ -1,8 +1,8 @@
 //! Creates the durable consumer, or updates an existing one.
 //!
 //! Invariants: filters and the list of requested event types (`asked`) only grow, and the list
-//! grows first. The configuration that the server returns is checked, because servers ignore
-//! unknown settings: 2.9 accepts several filters and then delivers everything.
+//! grows first. The returned configuration is checked, because servers ignore unknown settings: 2.9
+//! ignores several filters.
 //!
 //! A late write can undo changes of other processes, so a writer reads its change back, and each
 //! subscription periodically restores its filters and list entries (`interest::cache`).
@@ -147,8 +147,7 @@ impl Durable {
             consumer = name,
             "another program has changed this consumer; restoring: {changes}"
         );
-        // A single write for list and filter keeps the time with a narrow filter short. Until the
-        // write, no process relies on the missing entry (`interest::HEALS`).
+        // Until this write, no process relies on the missing entry (`interest::HEALS`).
         self.store(config).await?;
         if is_narrowed {
             self.was_narrowed();

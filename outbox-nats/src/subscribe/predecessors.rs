@@ -131,8 +131,7 @@ impl Predecessors {
     }
 
     /// Finds the start's stream sequence by binary search, because storage times grow with stream
-    /// sequences. Sends at most one request for each doubling of the stream, over all calls: the
-    /// next call continues a cancelled call.
+    /// sequences. Sends at most one request for each doubling of the stream, over all calls.
     async fn first_that_is_not(
         &self,
         older: impl Fn(&StreamMessage) -> bool,

@@ -19,7 +19,7 @@ use crate::subscribe::pull::EXPIRES;
 const UNLIMITED: i64 = -1;
 
 /// Required `max_waiting`. A process may have two open requests, so with a smaller bound, a few
-/// processes block each other. The server's default is 512.
+/// processes block each other.
 const WAITING_NEEDED: i64 = 64;
 
 type Setting<'a> = (&'a str, &'a dyn fmt::Debug, &'a dyn fmt::Debug, Option<&'a str>);

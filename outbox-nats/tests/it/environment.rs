@@ -1,5 +1,5 @@
-//! A connection, unique names, and retried requests. Most requests have a bound of a few seconds,
-//! and a busy machine may stall for as long. So an unanswered or unsent request is retried.
+//! A connection, unique names, and retried requests: on a busy machine, an unanswered or unsent
+//! request is retried.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Hints reach the relays of other processes, at a bounded rate, without loops.
 //!
-//! All tests of a process share `outbox_core::wake`, so these tests run one after the other, and
-//! every other test with commits is isolated (`outbox_core::wake::isolate`).
+//! All tests of a process share `outbox_core::wake`, so these tests run one after the other.
 
 use std::time::Instant;
 

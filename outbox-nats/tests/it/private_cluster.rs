@@ -19,8 +19,7 @@ const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Bound on concurrent clusters. With more clusters, a small machine is so busy that clusters lose
-/// their leaders.
+/// Bound on concurrent clusters.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
 /// A cluster of three nodes, so that two nodes are a majority. All nodes stop on drop.
