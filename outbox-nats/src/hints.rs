@@ -1,7 +1,8 @@
 //! Signals commits to relays in other processes.
 //!
 //! A writer's process runs [`send`], and a relay's process runs [`listen`]; a process may run both.
-//! A hint is an empty core NATS message, neither stored nor confirmed. It costs a relay one query.
+//! A hint is an empty core NATS message, neither stored nor confirmed. Each hint costs a relay one
+//! query.
 //!
 //! Invariants: no message depends on hints, because relays poll too. The rate of hints is bounded,
 //! independent of the commit rate.

@@ -52,7 +52,7 @@ const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
 /// The functions and operators that statements call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Called {
-    /// Functions by name and number of arguments. May hold other words before an opening bracket.
+    /// Functions by name and number of arguments. Other words before a bracket may be included.
     pub functions: BTreeSet<(String, usize)>,
     /// Operators by symbol.
     pub operators: BTreeSet<String>,

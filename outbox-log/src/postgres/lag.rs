@@ -82,7 +82,7 @@ fn span(seconds: f64) -> Duration {
 
 pub(crate) async fn lag(db: &DatabaseConnection, names: &Names) -> Result<Lag, LogError> {
     read(db, names).await.map_err(|error| match sqlstate(&error) {
-        // A table or a permission is missing.
+        // SQLSTATE class 42: a table or a permission is missing.
         Some(code) if code.starts_with("42") => setup(outbox_core::describe(&failed(NOT_READ)(error))),
         _ => failed(NOT_READ)(error),
     })

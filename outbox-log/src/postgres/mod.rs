@@ -104,7 +104,7 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`].
+    /// [`LogError::Failed`] if a query fails.
     pub async fn undecided_between(
         &self,
         from: OffsetDateTime,
@@ -121,7 +121,7 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`].
+    /// [`LogError::Failed`] if a query fails.
     pub async fn has_unclaimed(&self) -> Result<bool, LogError> {
         orphans::exist(&self.db, &self.names).await
     }

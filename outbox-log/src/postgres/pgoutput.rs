@@ -429,7 +429,6 @@ mod tests {
         );
     }
 
-    /// A publication may include pending rows, which the table relay publishes.
     #[test]
     fn pending_row_is_no_message_of_the_log() {
         let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());

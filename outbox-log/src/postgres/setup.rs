@@ -170,8 +170,8 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages is missing or
-    /// unreadable.
+    /// [`LogError::Failed`] if a query fails, and [`LogError::Setup`] if the table of messages is
+    /// missing or unreadable.
     pub async fn status(&self) -> Result<SlotStatus, LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;

@@ -305,7 +305,6 @@ mod tests {
 
     use super::*;
 
-    /// If `begin` left a transaction open, later statements would join this endless transaction.
     #[tokio::test]
     async fn dropped_begin_leaves_no_transaction_in_the_pool() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

@@ -424,7 +424,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.pauses().await
     }
 
-    /// Pauses belong to the table; the table relay finishes them.
+    /// The table relay finishes pauses.
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
         Ok(false)
     }

@@ -146,7 +146,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     ///
     /// # Errors
     ///
-    /// As [`Relay::run`]; also if the log is not set up, or the [`LogConfig`] is invalid.
+    /// The same errors as [`Relay::run`], and an error if the log is not set up, or the
+    /// [`LogConfig`] is invalid.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.log_config.check()?;
         telemetry::describe();
@@ -171,7 +172,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     ///
     /// # Errors
     ///
-    /// As [`Relay::drain`].
+    /// The same errors as [`Relay::drain`].
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.log_config.check()?;
         telemetry::describe();

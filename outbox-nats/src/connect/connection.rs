@@ -126,7 +126,7 @@ impl Line {
         if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
             let mut changes = reports.watch();
             let connected = async {
-                // The client reports the event before it changes the state.
+                // The client reports a connection event before it changes its state.
                 while live.client.connection_state() == State::Pending {
                     let _ = timeout(Duration::from_millis(20), changes.changed()).await;
                 }

@@ -54,8 +54,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// when the server, the address (`tls://`) or the options require it. Set `require_tls(true)` for
 /// every remote server.
 ///
-/// Keep `retry_on_initial_connect` off: with it, [`connect`] returns before the connection is open,
-/// and a wrong password is retried without limit. To wait for a broker, use
+/// Keep `retry_on_initial_connect` off: with this option, [`connect`] returns before the connection
+/// is open, and a wrong password is retried without limit. To wait for a broker, use
 /// [`EventStream::connect_with`](crate::EventStream::connect_with).
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
@@ -111,7 +111,7 @@ pub(crate) async fn connect_when_up(
 /// The options are used unchanged, with two exceptions:
 ///
 /// * The event callback is replaced by logging; see [`connect_with_events`].
-/// * Credentials in the first address that has some, `nats://user:password@host` or
+/// * Credentials in the first address with credentials, `nats://user:password@host` or
 ///   `nats://token@host`, are used for all servers and removed from the addresses.
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
@@ -133,7 +133,7 @@ pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<C
 ///
 /// # Errors
 ///
-/// As [`connect`].
+/// The same errors as [`connect`].
 pub async fn connect_with_events(
     servers: impl Servers,
     options: ConnectOptions,

@@ -10,12 +10,12 @@ use crate::stream::headers;
 use crate::stream::listing::message_id;
 
 impl JetStreamPublisher {
-    /// Reads the state of the stream. Ends within 2 s for the connection and
+    /// Reads the state of the stream. Waits at most 2 s for the connection, and
     /// [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
     ///
     /// # Errors
     ///
-    /// If the stream cannot be read. [`Self::foresee`] reports a missing stream.
+    /// An error if the stream cannot be read. [`Self::foresee`] reports a missing stream.
     pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
         self.connected(async |live| admission::read(live, &self.stream().name).await)
             .await
@@ -42,7 +42,7 @@ impl JetStreamPublisher {
     ///
     /// # Errors
     ///
-    /// If the consumers cannot be listed.
+    /// An error if the consumers cannot be listed.
     pub async fn readings_of(&self, message: &Message) -> Result<Vec<StreamReading>, PublishError> {
         let subject = self.subject_of(message)?;
         let infos = consumers::durables(self).await?;
@@ -64,7 +64,7 @@ impl JetStreamPublisher {
     ///
     /// # Errors
     ///
-    /// If the message or its header cannot be read.
+    /// An error if the message or its header cannot be read.
     pub async fn source_of(
         &self,
         message: &Message,

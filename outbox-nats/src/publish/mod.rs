@@ -218,7 +218,6 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let waited = self.config.ack_timeout;
         let slot = self.line.slot();
-        // Rare paths are boxed: a relay holds and moves a thousand of these futures.
         let live = match slot.get() {
             Some(live) if live.client.connection_state() == State::Connected => live,
             _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
@@ -367,7 +366,7 @@ impl Publisher for JetStreamPublisher {
         Ok(warnings)
     }
 
-    /// Ends within 3 s.
+    /// The call ends within 3 s.
     async fn abandon(&self) {
         self.line.renew().await;
     }

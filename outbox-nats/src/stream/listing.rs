@@ -193,7 +193,7 @@ impl Log {
             .await
     }
 
-    /// As [`Self::read`], with the time of storage. An interrupted batch is continued through
+    /// Reads as [`Self::read`], with storage times. An interrupted batch is continued through
     /// [`raw`], because async-nats closes the connection at headers that it cannot parse.
     pub(crate) async fn read_with_times(
         &self,

@@ -246,11 +246,11 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// As [`Self::connect`].
+    /// The same as for [`Self::connect`].
     ///
     /// # Cancellation
     ///
-    /// As [`Self::connect`].
+    /// The same as for [`Self::connect`].
     pub async fn connect_with(
         &self,
         servers: impl Servers,

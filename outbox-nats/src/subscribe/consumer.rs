@@ -2,7 +2,7 @@
 //!
 //! Invariants: filters and the list of requested event types (`asked`) only grow, and the list
 //! grows first. The returned configuration is checked, because servers ignore unknown settings: 2.9
-//! ignores several filters.
+//! accepts several filters and delivers all messages.
 //!
 //! A late write can undo changes of other processes, so a writer reads its change back, and each
 //! subscription periodically restores its filters and list entries (`interest::cache`).

@@ -217,7 +217,6 @@ async fn consumer_deleted_between_requests_is_gone(nats: &Nats) {
     let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // The pause is longer than a pull request is open.
     tokio::time::sleep(Duration::from_secs(1)).await;
     nats.jetstream()
         .delete_consumer_from_stream("billing", &nats.name)

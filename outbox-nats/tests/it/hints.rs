@@ -81,7 +81,6 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
     let mut seen = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let mut relay = wake::Listener::new();
-    // Two senders and two listeners run, as in two processes.
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = connected().await;

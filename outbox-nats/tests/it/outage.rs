@@ -207,7 +207,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     assert_eq!(nats.stored().await.len(), 100);
 }
 
-/// Each failed message is published again until all are confirmed.
+/// Each failed message is published again until all messages are confirmed.
 #[tokio::test]
 async fn killed_server_fails_no_message_permanently() {
     let Some(mut server) = PrivateServer::start(&[]).await else {

@@ -92,7 +92,7 @@ pub enum ProvisionError {
     Refused {
         /// The stream's name.
         stream: String,
-        /// The reason.
+        /// The reason of the refusal.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The stream's state is unknown: the server is unreachable, its cluster has no leader or

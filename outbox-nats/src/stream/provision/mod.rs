@@ -86,7 +86,7 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// As [`provision`](Self::provision).
+    /// The same errors as [`provision`](Self::provision).
     pub async fn provision_for<'a>(
         &self,
         client: &Client,

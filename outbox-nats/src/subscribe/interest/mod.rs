@@ -68,7 +68,7 @@ impl Asked {
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
         self.is_everything()
             || self.0.contains(event_type)
-            // A filter matches subjects; `order.*` is also a selection of event types.
+            // A list item is a filter of subjects or, as `order.*`, a selection of event types.
             || self.0.iter().any(|item| covers(item, subject) || covers(item, event_type))
     }
 
