@@ -26,7 +26,7 @@ const NO_COLUMN: &str = "42703";
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
     // The slot is read before the position: a reading may store a position and end between both
-    // queries, and its slot would look ahead.
+    // queries, and the slot would look ahead of the position.
     let slot = Slot::find(db, names).await.map_err(trouble(NOT_FOUND_OUT))?;
     let stored = stored(db, names).await?;
     let position = match slot {

@@ -32,7 +32,8 @@ pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     }
 }
 
-/// Whether an unpassed row exists. Reads the whole table if no such row exists.
+/// Whether a logged row exists that no position has passed. Reads the whole table if no such row
+/// exists.
 pub(crate) async fn has_unpassed(
     db: &DatabaseConnection,
     names: &Names,

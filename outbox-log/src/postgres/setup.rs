@@ -93,8 +93,8 @@ impl PostgresLog {
     /// * the default of `status` was changed while a relay reads the log: stop the log relays
     ///   first.
     ///
-    /// [`LogError::Failed`] otherwise, usually a missing permission or the table's lock; the error
-    /// names the sessions that use the table.
+    /// [`LogError::Failed`] for other failures, usually a missing permission or the table's lock;
+    /// the error names the sessions that use the table.
     ///
     /// # Cancellation
     /// A cancelled call is like a crash: completed steps stay, and nothing is lost.
@@ -131,9 +131,9 @@ impl PostgresLog {
     ///
     /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call
     /// again. [`LogError::Setup`] also if the log was never set up, and a slot of its name belongs
-    /// to another program or database. [`LogError::Failed`] otherwise. If the table stayed locked,
-    /// the error names the sessions that use the table. If another call has set up a log at the
-    /// same time, call again.
+    /// to another program or database. [`LogError::Failed`] for other failures. If the table stayed
+    /// locked, the error names the sessions that use the table. If another call has set up a log at
+    /// the same time, call again.
     ///
     /// # Cancellation
     ///

@@ -42,7 +42,7 @@ impl Exceptions {
         self.adoptions += 1;
     }
 
-    /// Records a table query. `adoptions`: the counter when the query began.
+    /// `adoptions`: the counter when the query began.
     pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
         self.any = any || self.adoptions != adoptions;
     }

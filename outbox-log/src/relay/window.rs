@@ -105,7 +105,7 @@ impl Window {
             return;
         }
         if self.known.ids.contains(&message.id) {
-            // The next reading needs the id too, if the position does not pass the message before.
+            // The next reading also needs the id, if the position has not passed the message.
             self.published[0].push(message.id);
             return;
         }
@@ -245,7 +245,7 @@ impl Window {
         }
     }
 
-    /// Whether messages after the stored position are decided, also during the last store.
+    /// Whether messages were decided after the stored position, or during the last store.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }

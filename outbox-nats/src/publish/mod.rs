@@ -233,7 +233,7 @@ impl JetStreamPublisher {
             .await
             .map_err(|_| attempt.no_room(waited))?
             .map_err(|error| attempt.failure(error))?;
-        // From here on the message may be stored.
+        // The message is sent, so the server may store the message.
         let acknowledged = timeout_at(deadline, acknowledgement.into_future());
         let answer = match reports {
             None => acknowledged.await,

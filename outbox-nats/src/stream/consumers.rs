@@ -1,5 +1,4 @@
-//! The durable consumers of the stream, and their positions. This module receives and changes
-//! nothing.
+//! The durable consumers of the stream, and their positions.
 
 use async_nats::jetstream::consumer::Info;
 use futures_util::TryStreamExt as _;

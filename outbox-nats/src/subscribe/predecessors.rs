@@ -4,7 +4,7 @@
 //!
 //! - The message is on the default subject of its own aggregate.
 //! - The aggregate type has no fixed subjects, and this program has no shards.
-//! - The subjects of all linked event types were read, in both modes.
+//! - The subjects of all linked event types were read, with and without strong mode.
 //!
 //! Only whole subjects are read: a server finds the first message of a subject at once, but scans
 //! the stream for a pattern. The leader answers, because a replica may lag.

@@ -202,7 +202,7 @@ async fn late_caller_gets_no_silence_error(nats: &Nats) {
     let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // The pause is longer than the allowed silence of a server, here 4 s.
+    // The pause exceeds the server's allowed silence of 4 s.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = tokio::time::timeout(Duration::from_secs(4), subscription.next()).await;
     assert!(idle.is_err(), "{idle:?}");

@@ -117,7 +117,7 @@ async fn orders(nats: &Nats) -> Vec<String> {
 /// The negative control: without strong mode, the late message is stored.
 async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
-    // The first message is stored twice too if its acknowledgement was late.
+    // If the first message was acknowledged late, the stream has two copies of the message.
     eventually("the late message", async || {
         let orders = orders(nats).await;
         orders.iter().filter(|order| *order == "1/placed/2").count() == 2

@@ -117,7 +117,7 @@ async fn both(
         let mut held_below = control.held_below.subscribe();
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read) = from_client.read(&mut buffer).await {
-            // Bytes read just before the hold are held too.
+            // The proxy also holds bytes read just before the hold.
             let _ = held_below.wait_for(|held_below| number >= *held_below).await;
             if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
                 break;
