@@ -115,7 +115,7 @@ impl JetStreamPublisher {
         Self::new(self.stream, client, config)
     }
 
-    /// The client that was passed to the constructor.
+    /// The client passed to `EventStream::publisher`.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.line.given()
