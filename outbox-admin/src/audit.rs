@@ -19,21 +19,21 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, utc, yes};
 
-/// List row.
+/// Operation list row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationRow {
     /// Operation id.
     #[serde(serialize_with = "serial::text")]
     pub id: OperationId,
-    /// Kind, such as `retry`, `pause` or a kind of the inbox.
+    /// Kind of operation, such as `retry`, `pause` or an inbox kind.
     pub kind: String,
-    /// Whether finished. Otherwise running or interrupted.
+    /// Whether the operation is finished, not running or interrupted.
     pub is_finished: bool,
     /// Actor.
     pub actor: String,
     /// Reason.
     pub reason: Option<String>,
-    /// Criteria by name. Empty: everything.
+    /// Selection criteria by name. Empty: everything.
     pub scope: Value,
     /// Number of changed objects.
     pub changed: u64,
@@ -67,22 +67,23 @@ pub struct OperationDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: OperationRow,
-    /// Number of recorded message ids, at most the first 1,000. The counts below cover these.
+    /// Recorded message ids, at most 1,000. The counts below cover these.
     pub named: u64,
-    /// Whether ids are complete.
+    /// Whether all ids were recorded.
     pub names_all: bool,
-    /// Published and still in the outbox.
+    /// Messages published and still in the outbox.
     pub published: u64,
-    /// Pending, deferred or logged. Consumer dead letters: marked for retry.
+    /// Pending, waiting or logged messages. Consumer dead letters: marked for retry.
     pub pending: u64,
-    /// Dead letters now: failed again, or skipped. Consumer dead letters: open, being retried or
-    /// cancelled.
+    /// Present dead letters: failed again, or skipped. Consumer dead letters: open, being retried
+    /// or cancelled.
     pub dead: u64,
-    /// Deleted after publishing, or forgotten. Consumer dead letters: handled or discarded.
+    /// Messages deleted after publishing, or forgotten. Consumer dead letters: handled or
+    /// discarded.
     pub gone: u64,
     /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Other errors.
+    /// Errors not in `errors`.
     pub errors_unlisted: u64,
     /// Outcome sentence.
     pub outcome: String,
@@ -104,7 +105,7 @@ pub async fn list_operations(
     Ok(operations.iter().map(OperationRow::from).collect())
 }
 
-/// One operation; `None` if unknown. Reads at most 1,000 messages by id.
+/// One operation; `None` if unknown. Reads at most 1,000 of its messages by id.
 ///
 /// # Errors
 ///
@@ -161,8 +162,8 @@ pub async fn show_inbox_operation(
     let named = operations.letters_of(id).await?;
     let count = u64::try_from(named.len()).unwrap_or(u64::MAX);
     let named = DeadLetterSelection::ids(named);
-    // Marked before open: a dead letter that changes between the two queries is counted twice,
-    // never as handled.
+    // Reads marked before open ones: a dead letter that changes in between is counted twice, never
+    // as handled.
     let marked = letters
         .count(&named.clone().status(DeadLetterStatus::Retry))
         .await?;

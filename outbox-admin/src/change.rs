@@ -1,6 +1,6 @@
 //! Previews of retry, skip and replay.
 //!
-//! A later change selects again, so its counts may differ.
+//! [`carry_out`] selects again, so its counts may differ from a preview.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -26,7 +26,7 @@ const ERRORS_MAX: usize = 10;
 /// Messages per call of [`carry_out`]. Large, because each call may scan the whole table.
 const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
-/// Change of messages.
+/// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -64,15 +64,14 @@ impl Change {
         }
     }
 
-    /// `None` for other kinds.
+    /// `None` for operations of other kinds.
     pub fn of(operation: &Operation) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|change| change.kind() == operation.kind)
     }
 
-    /// A new operation for [`carry_out`], on all selected messages or the first
-    /// ones.
+    /// A new operation for [`carry_out`], on all selected messages or the `first` ones.
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
         let scope = OperationScope::messages(self.narrow(selection)).first(first);
         Operation::new(self.kind(), scope, intent)
@@ -99,36 +98,36 @@ impl Change {
     }
 }
 
-/// Preview.
+/// Preview of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Preview {
     /// The change.
     pub change: Change,
     /// Selected messages.
     pub messages: u64,
-    /// Whether complete: counting stops after [`PREVIEW_MAX`] messages.
+    /// Whether `messages` is complete: counting stops after [`PREVIEW_MAX`].
     pub is_complete: bool,
-    /// Number of aggregates.
+    /// Number of their aggregates.
     pub aggregates: u64,
-    /// Released aggregates.
+    /// Halted aggregates released.
     pub halts_ended: u64,
-    /// Messages published in order, or unsequenced.
+    /// Messages to be published in order, or unsequenced.
     pub in_order: u64,
-    /// Messages published out of order, or left as a gap.
+    /// Messages to be published out of order, or left as a gap.
     pub out_of_order: u64,
-    /// Oldest recording time.
+    /// Oldest message's recording time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_from: Option<OffsetDateTime>,
-    /// Newest recording time.
+    /// Newest message's recording time.
     #[serde(serialize_with = "serial::time_if_any")]
     pub recorded_until: Option<OffsetDateTime>,
     /// Messages per type.
     pub event_types: BTreeMap<String, u64>,
     /// Most frequent errors.
     pub errors: Vec<ErrorCount>,
-    /// Other errors.
+    /// Errors not in `errors`.
     pub errors_unlisted: u64,
-    /// Causes, from [`look_ahead`](crate::look_ahead).
+    /// Causes of failures, from [`look_ahead`](crate::look_ahead).
     pub causes: Vec<CauseNow>,
     /// Effect sentences.
     pub effects: Vec<String>,
@@ -140,7 +139,7 @@ pub struct Preview {
 /// Messages with the same error, apart from numbers, ids and quoted parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorCount {
-    /// Error, with `<n>` for parts that differ.
+    /// Error text, with `<n>` for parts that differ.
     pub error: String,
     /// Number of messages.
     pub messages: u64,
@@ -160,7 +159,7 @@ pub async fn preview(
     read(store, change, selection, first, None).await
 }
 
-/// Runs an operation of [`Change::operation`] to its end, or continues it. Commits at most 1,000
+/// Runs or continues an operation of [`Change::operation`] to its end. Commits at most 1,000
 /// messages at a time, with the operation.
 ///
 /// # Errors
@@ -169,7 +168,7 @@ pub async fn preview(
 ///
 /// # Cancellation
 ///
-/// As after an error.
+/// A dropped call has the effects of an error.
 pub async fn carry_out(store: &impl OutboxAudit, operation: &Operation) -> Result<Operation, StoreError> {
     let mut operation = operation.clone();
     while !operation.is_finished() {
@@ -178,7 +177,7 @@ pub async fn carry_out(store: &impl OutboxAudit, operation: &Operation) -> Resul
     Ok(operation)
 }
 
-/// Previews the rest of an operation; `None` if it changes no messages.
+/// Previews the rest of an interrupted operation; `None` if it changes no messages.
 ///
 /// # Errors
 ///

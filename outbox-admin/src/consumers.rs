@@ -18,18 +18,18 @@ pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
                        its strategy writes no rows";
 
-/// Consumer state.
+/// State of a consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConsumerRow {
     /// Consumer name.
     pub consumer: String,
-    /// Worst state.
+    /// State of the worst problem.
     pub state: State,
     /// Problems, worst first.
     pub reasons: Vec<Reason>,
-    /// Undelivered messages; `None` without such a consumer.
+    /// Undelivered messages; `None` if the consumer is absent.
     pub undelivered: Option<u64>,
-    /// Unacknowledged messages.
+    /// Delivered but unacknowledged messages.
     pub unacknowledged: Option<u64>,
     /// Age of the oldest undelivered or unacknowledged message.
     #[serde(rename = "oldest_seconds", serialize_with = "serial::seconds_if_any")]
@@ -44,7 +44,7 @@ pub struct ConsumerRow {
     pub dead_letters_marked: Option<u64>,
     /// Reason of a pause; `None` without one, or see `unseen`.
     pub paused: Option<String>,
-    /// Why dead letters and pauses are unknown.
+    /// Why dead letters and pauses could not be read.
     pub unseen: Option<String>,
     #[serde(skip)]
     max_unacknowledged: Option<u64>,
@@ -56,7 +56,7 @@ pub struct ConsumerRow {
 struct Watched {
     over: Duration,
     asked: bool,
-    /// The ack floor rose, or fewer messages were unacknowledged.
+    /// Whether the ack floor rose, or fewer messages were unacknowledged.
     advanced: bool,
     busy: bool,
 }
@@ -64,17 +64,17 @@ struct Watched {
 /// Consumer problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConsumerTrouble {
-    /// No such consumer.
+    /// Missing consumer.
     Absent,
-    /// Paused.
+    /// Paused consumer.
     Paused,
     /// Unacknowledged messages have reached `max_ack_pending`.
     Full,
-    /// The oldest message is old and the ack floor is stuck.
+    /// The oldest unacknowledged message is old and the ack floor is stuck.
     Hanging,
     /// Messages are undelivered and no observation saw a pull request.
     Idle,
-    /// Old messages.
+    /// The oldest unacknowledged message is old.
     Behind,
     /// Open dead letters.
     DeadLetters,
@@ -106,7 +106,7 @@ impl ConsumerRow {
             paused: lag.paused,
             ..Self::new(consumer, lag.on_stream)
         };
-        // A consumer has no rows before its first acknowledgement.
+        // The inbox has no rows before the consumer's first acknowledgement.
         if lag.has_rows || row.floor.unwrap_or_default() == 0 {
             row.dead_letters_open = Some(lag.dead_letters_open);
             row.dead_letters_marked = Some(lag.dead_letters_marked);
@@ -131,7 +131,7 @@ impl ConsumerRow {
         self.paused.is_none() && self.floor.is_some() && (is_idle || hangs)
     }
 
-    /// Adds a later observation, `over` after the first.
+    /// Adds a later observation, made `over` after the first.
     pub fn look_again(&mut self, standing: &ConsumerStanding, over: Duration) {
         let (asked, advanced, busy) = self.watched.map_or(
             (
@@ -152,7 +152,7 @@ impl ConsumerRow {
         self.judge();
     }
 
-    /// Adds an observation made `over` ago.
+    /// Adds an earlier observation, made `over` ago.
     pub fn look_back(&mut self, earlier: &Self, over: Duration) {
         self.watched = Some(Watched {
             over,
@@ -341,7 +341,7 @@ mod tests {
         let mut full = row(2, 3);
         let what = "2 messages are not delivered: it has 3 messages unacknowledged, the limit is 3 (`max_ack_pending`); the server delivers more after acknowledgements";
         assert_eq!(full.troubles()[0].1.what, what);
-        // Its processes are at the limit, so they have no open pull request.
+        // The consumer's processes are at the limit, so they have no open pull request.
         full.is_receiving = Some(false);
         assert_eq!(troubles(&full), [ConsumerTrouble::Full]);
         full.paused = Some("stocktaking".to_owned());

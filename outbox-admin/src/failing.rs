@@ -1,7 +1,7 @@
 //! Finds messages that keep failing although the broker is reachable.
 //!
-//! NATS answers alike for a missing stream and a missing leader, so the relay retries. With a
-//! fixed subject, the message is dead after `attempts_max`; all others are retried forever.
+//! NATS answers alike for a missing stream and a missing leader, so the relay retries. A message
+//! with a fixed subject is dead after `attempts_max`; all others are retried forever.
 
 use std::num::NonZeroU32;
 
@@ -11,21 +11,21 @@ use outbox_core::{
 
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// With the default back-off about 13 seconds, longer than a leader election.
+/// With the default back-off, these failures take 13 seconds, longer than a leader election.
 const FAILURES_MIN: u32 = 8;
 
 /// Messages that keep failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Number among the first 1,000 deferred messages.
+    /// Failing messages among the first 1,000 waiting messages.
     pub messages: u64,
-    /// The message with most failures, uncaptured subjects first.
+    /// The message with most failures; uncaptured subjects come first.
     pub id: MessageId,
-    /// Number of failures.
+    /// Number of this message's failures.
     pub failures: u32,
-    /// Last error.
+    /// This message's last error.
     pub error: String,
-    /// Its subject, if no stream captures it.
+    /// This message's subject, if no stream captures it.
     pub subject: Option<String>,
 }
 

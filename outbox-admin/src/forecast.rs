@@ -1,6 +1,6 @@
 //! Extrapolates backlog, consumer lag and expiry from two observations.
 //!
-//! Invariant: linear, and names the time between the observations.
+//! Invariant: forecasts are linear and name the time between the observations.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, counted, in_words, yes};
 
-/// Consumer progress.
+/// Progress of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerSeen {
     /// Consumer name.
@@ -41,7 +41,7 @@ impl ConsumerSeen {
 /// An observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Pending messages, and whether exact.
+    /// Pending messages, and whether the count is exact.
     pub pending: Option<(u64, bool)>,
     /// Stream `max_age`.
     pub max_age: Option<Duration>,
@@ -49,25 +49,25 @@ pub struct Seen {
     pub consumers: Vec<ConsumerSeen>,
 }
 
-/// Future at the present rates.
+/// Forecast at the present rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Forecast {
-    /// Observation interval.
+    /// Time between the observations.
     #[serde(rename = "between_seconds", serialize_with = "serial::seconds")]
     pub between: Duration,
     /// Prospects, problems first, then by time.
     pub prospects: Vec<Prospect>,
 }
 
-/// Prospect subject.
+/// Subject of a prospect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// Pending messages.
+    /// Backlog of pending messages.
     Backlog,
-    /// Consumer lag.
+    /// Lag of a consumer.
     Consumer,
-    /// Unread expiry.
+    /// Expiry of unread messages.
     Expiry,
 }
 
@@ -75,13 +75,13 @@ pub enum Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outlook {
-    /// Already finished.
+    /// The backlog or lag is zero.
     Done,
-    /// Ends without a loss.
+    /// The backlog or lag will end.
     Ends,
-    /// Never ends.
+    /// The backlog or lag will never end.
     Never,
-    /// Ends badly.
+    /// Messages will expire unread.
     Runs,
 }
 
@@ -101,15 +101,15 @@ impl Outlook {
 /// One prospect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prospect {
-    /// Its subject.
+    /// Subject of the prospect.
     pub subject: Subject,
     /// Consumer name; empty for the backlog.
     pub name: String,
     /// How it ends.
     pub outlook: Outlook,
-    /// Change in messages per second.
+    /// Change of the backlog or lag per second.
     pub per_second: f64,
-    /// Remaining time.
+    /// Time until the outlook.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
     pub within: Option<Duration>,
     /// Sentence.

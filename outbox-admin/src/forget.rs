@@ -1,6 +1,6 @@
 //! Preview of forgetting aggregates.
 //!
-//! Stream, inboxes and backups are not covered.
+//! Forgetting does not cover stream, inboxes and backups.
 
 use std::num::NonZeroU32;
 

@@ -1,7 +1,7 @@
 //! Finds sequences of an aggregate without a row.
 //!
-//! Sequences have no gaps, so a missing row was deleted; whether its event was published is
-//! unknown. For spans see [`prove`](fn@crate::prove).
+//! Recorded sequences have no gaps, so a missing row was deleted; whether its event was published
+//! is unknown. For time spans see [`prove`](fn@crate::prove).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -48,8 +48,8 @@ impl Hole {
     }
 }
 
-/// `rows` may be incomplete, so each hole is confirmed by a search of its time. `None`: too many
-/// rows.
+/// `rows` may be incomplete, so each hole is confirmed by a search of its time span. `None`: too
+/// many rows in the span.
 pub(crate) async fn of_rows(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -76,13 +76,13 @@ pub(crate) async fn of_rows(
     Ok(Some(between(&all, head)))
 }
 
-/// `None` if there are too many rows.
 async fn of_span(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
 ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
-    // Read before and after the search, because rows may be published meanwhile.
+    // Unpublished rows are read before and after the search, because relays may publish rows
+    // meanwhile.
     let Some(mut rows) = unpublished(store, aggregate, (from, until)).await? else {
         return Ok(None);
     };

@@ -29,7 +29,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 ///
 /// # Errors
 ///
-/// Other texts.
+/// Other forms of text.
 pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     if let Some(ago) = duration(text) {
         let time = time::Duration::try_from(ago)
@@ -46,11 +46,11 @@ pub fn time(text: &str) -> Result<OffsetDateTime, String> {
     })
 }
 
-/// Type and id, such as `order/4711`.
+/// An aggregate's type and id, such as `order/4711`.
 ///
 /// # Errors
 ///
-/// A missing part.
+/// A missing type or id.
 pub fn aggregate(text: &str) -> Result<Aggregate, String> {
     match text.split_once('/') {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
@@ -64,7 +64,7 @@ pub fn aggregate(text: &str) -> Result<Aggregate, String> {
 ///
 /// # Errors
 ///
-/// Not a UUID.
+/// The text is no UUID.
 pub fn message_id(text: &str) -> Result<MessageId, String> {
     let id = Uuid::parse_str(text).map(MessageId::from);
     id.map_err(|_| "invalid message id; `outbox list` shows ids (UUIDs)".to_owned())
@@ -74,7 +74,7 @@ pub fn message_id(text: &str) -> Result<MessageId, String> {
 ///
 /// # Errors
 ///
-/// Not a UUID.
+/// The text is no UUID.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     let id = Uuid::parse_str(text).map(OperationId::from);
     id.map_err(|_| "invalid operation id; `outbox audit` shows ids (UUIDs)".to_owned())
@@ -106,7 +106,7 @@ pub fn status(word: &str) -> Result<MessageStatus, String> {
 ///
 /// # Errors
 ///
-/// Not a UUID.
+/// The text is no UUID.
 pub fn letter_id(text: &str) -> Result<Uuid, String> {
     Uuid::parse_str(text)
         .map_err(|_| "invalid dead letter key; `outbox dead-letters list` shows keys (UUIDs)".to_owned())
@@ -116,7 +116,7 @@ pub fn letter_id(text: &str) -> Result<Uuid, String> {
 ///
 /// # Errors
 ///
-/// If malformed.
+/// A malformed position.
 pub fn place(text: &str) -> Result<Place, String> {
     let malformed = || "invalid position; write a row id, a dot and a message id".to_owned();
     let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;

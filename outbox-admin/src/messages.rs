@@ -20,7 +20,7 @@ use crate::serial;
 use crate::table::{Column, Columns};
 use crate::words::{any, compact, utc};
 
-/// List row.
+/// Message list row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MessageRow {
     /// Message id.
@@ -42,11 +42,11 @@ pub struct MessageRow {
     pub sequence: Option<u64>,
     /// Event type.
     pub event_type: String,
-    /// Attempts used.
+    /// The message's used attempts.
     pub attempts: u32,
-    /// All failures.
+    /// Number of all failures.
     pub failures: u32,
-    /// Halts its aggregate.
+    /// Whether the message halts its aggregate.
     pub halts: bool,
     /// Last error.
     pub error: Option<String>,
@@ -87,12 +87,12 @@ pub struct MessageDetail {
     pub row: MessageRow,
     /// Partition.
     pub partition: u16,
-    /// Remaining delay.
+    /// Remaining delay of the message.
     #[serde(rename = "delayed_for_seconds", serialize_with = "serial::seconds_if_any")]
     pub delayed_for: Option<Duration>,
-    /// Content, unless the row is damaged.
+    /// Message content, unless the row is damaged.
     pub content: Option<PayloadView>,
-    /// Decoding error.
+    /// Decoding error of a damaged row.
     pub damage: Option<String>,
 }
 
@@ -127,7 +127,6 @@ impl PayloadView {
     }
 }
 
-/// Headers without personal data.
 fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
     let is_own = |name: &str| [CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE].contains(&name);
     headers

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::words::quoted;
 
-/// Literal words, then arguments that are quoted when printed.
+/// A command: literal words, then arguments that are quoted when printed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command {
     literal: Cow<'static, str>,
@@ -17,7 +17,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command from unquoted words.
+    /// A command from literal words.
     pub fn new(literal: impl Into<Cow<'static, str>>) -> Self {
         Self {
             literal: literal.into(),
@@ -126,7 +126,7 @@ impl Next {
         }
     }
 
-    /// Next step without a live relay. The login may lack a relay's rights.
+    /// The step to start a relay. The current login may lack a relay's rights.
     pub fn start_relay() -> Self {
         Self::and_advice(
             "outbox relay list",
@@ -134,12 +134,12 @@ impl Next {
         )
     }
 
-    /// Whether there is no step.
+    /// Whether command and advice are absent.
     pub fn is_empty(&self) -> bool {
         self.command.is_none() && self.advice.is_none()
     }
 
-    /// Command line, or empty.
+    /// The command line, or empty.
     pub fn line(&self) -> String {
         self.command.as_ref().map(Command::to_string).unwrap_or_default()
     }

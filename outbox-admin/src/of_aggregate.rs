@@ -1,8 +1,8 @@
 //! Reads one aggregate's messages with bounded cost.
 //!
 //! Unpublished messages have small indexes. Published messages are only indexed by id, which rises
-//! with time. The search covers a bounded number of rows before the aggregate's last recording, and
-//! the newest rows for copies. Invariant: spans not searched are named.
+//! with time. Their search covers a bounded number of rows before the aggregate's last recording,
+//! and the newest rows for copies. Invariant: time spans not searched are reported.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::serial::rfc3339;
 
-/// Rows of all aggregates per search: about 0.2 s of database CPU.
+/// Maximum rows of all aggregates per search: about 0.2 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 
 const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -33,10 +33,10 @@ pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
 ];
 
 pub(crate) struct OfAggregate {
-    /// Oldest first.
+    /// Messages found, oldest first.
     pub(crate) messages: Vec<StoredMessage>,
     pub(crate) has_more: bool,
-    /// Spans that were not searched.
+    /// Time spans that were not searched.
     pub(crate) unseen: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn of_aggregate(
         found.extend(listed.into_iter().map(|message| (message.row_id, message)));
     }
     let mut unseen = Vec::new();
-    // Last, so a message published meanwhile replaces its unpublished version.
+    // Read last, so a message published meanwhile replaces its unpublished version.
     if is_asked(MessageStatus::Published) || is_asked(MessageStatus::Logged) {
         let mut searched = Vec::new();
         for (from, until) in spans(head, selection.recorded_from) {
@@ -95,7 +95,7 @@ fn spans(
     head: Option<&AggregateHead>,
     recorded_from: Option<OffsetDateTime>,
 ) -> Vec<(Option<OffsetDateTime>, Option<OffsetDateTime>)> {
-    // Only damaged rows have such a time.
+    // The subtraction fails only for times of damaged rows.
     let from = recorded_from.and_then(|from| from.checked_sub(CLOCKS_APART));
     let last = head.and_then(|head| head.recorded_at.checked_add(CLOCKS_APART));
     match last {

@@ -18,7 +18,7 @@ const COUNTED_MAX: u32 = 10_000;
 /// An active pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PauseRow {
-    /// Aggregate type; `None`: all messages.
+    /// Paused aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
     /// Reason.
     pub reason: String,
@@ -27,7 +27,7 @@ pub struct PauseRow {
     /// Start time, by the database clock.
     #[serde(serialize_with = "serial::time")]
     pub since: OffsetDateTime,
-    /// Time until expiry; `None`: until ended.
+    /// Time until the pause expires; `None`: until ended.
     #[serde(rename = "ends_in_seconds", serialize_with = "serial::seconds_if_any")]
     pub ends_in: Option<Duration>,
 }
@@ -43,7 +43,7 @@ impl PauseRow {
         }
     }
 
-    /// Scope in words.
+    /// The paused scope in words.
     pub fn scope(&self) -> String {
         pause_scope(self.aggregate_type.as_deref())
     }
@@ -72,7 +72,6 @@ impl PauseRow {
     }
 }
 
-/// Scope in words.
 fn pause_scope(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
@@ -87,7 +86,7 @@ pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> Command {
     }
 }
 
-/// Active pauses, the general one first.
+/// Active pauses, first the pause of all messages.
 ///
 /// # Errors
 ///
@@ -101,7 +100,7 @@ pub async fn pauses(store: &impl OutboxReader) -> Result<Vec<PauseRow>, StoreErr
         .collect())
 }
 
-/// Previews a pause of a type, or of everything.
+/// Previews a pause of an aggregate type, or of all messages.
 ///
 /// # Errors
 ///
@@ -160,13 +159,13 @@ pub async fn preview_unpause(
     Ok(Plan::new("resume", subject, effects))
 }
 
-/// Subject in words.
+/// The paused publishing in words.
 pub fn publishing_of(aggregate_type: Option<&str>) -> String {
     format!("publishing of {}", pause_scope(aggregate_type))
 }
 
-/// The pause of this scope, the unpublished messages in the scope, and `at least ` if the count
-/// stopped.
+/// The scope's pause, the scope's number of unpublished messages, and `at least ` if the count
+/// stopped early.
 async fn read(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,

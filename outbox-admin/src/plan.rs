@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::recheck::CauseNow;
 
-/// Preview.
+/// Preview of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// The command.
     pub change: &'static str,
-    /// Scope in words.
+    /// The changed scope in words.
     pub subject: String,
     /// Whether anything changes.
     pub is_possible: bool,

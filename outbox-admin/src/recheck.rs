@@ -26,7 +26,7 @@ pub enum Holds {
     Still,
     /// Unknown until a retry.
     Unknown,
-    /// No longer holds.
+    /// The cause no longer holds.
     Gone,
 }
 
@@ -36,13 +36,14 @@ impl fmt::Display for Holds {
     }
 }
 
-/// Obstacle of a message.
+/// Obstacle to publishing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
     /// Damaged row.
     Unreadable,
-    /// The message itself is wrong: its subject, a header or, according to a stored error, its size.
+    /// The message itself is wrong: its subject, a header or, according to a stored error, its
+    /// size.
     Unsendable,
     /// Missing stream.
     NoStream,
@@ -82,9 +83,9 @@ pub struct CauseNow {
     pub holds: Holds,
     /// The cause; `None` if unknown.
     pub obstacle: Option<Obstacle>,
-    /// Messages with it, among the first [`RECHECKED_MAX`].
+    /// Messages with this cause, among the first [`RECHECKED_MAX`].
     pub messages: u64,
-    /// Description, of the first message.
+    /// Description of the first message's failure.
     pub what: String,
     /// Next step.
     #[serde(flatten)]
@@ -92,8 +93,8 @@ pub struct CauseNow {
 }
 
 /// Checks the causes of the first [`RECHECKED_MAX`] messages, persistent causes first. Published
-/// messages are listed only if they would be rejected now. `broker` returns why it would reject
-/// a message; an error means it is unreadable.
+/// messages are listed only if the broker would reject them now. `broker` returns why the broker
+/// would reject a message; an error means an unreadable stream.
 ///
 /// # Errors
 ///
@@ -109,7 +110,7 @@ pub async fn causes(
     let surroundings = Surroundings::read(store).await?;
     let mut found: BTreeMap<(Holds, Option<Obstacle>), CauseNow> = BTreeMap::new();
     for id in messages.iter().take(RECHECKED_MAX) {
-        // The message may have been published and deleted since.
+        // A relay may have published and deleted the message since.
         let Some(message) = store.find(*id).await? else {
             continue;
         };
@@ -170,7 +171,7 @@ fn cause(holds: Holds, obstacle: Option<Obstacle>, what: String, next: Next) -> 
     }
 }
 
-/// `None`: no failure and no obstacle.
+/// `None`: the message has no failure and no obstacle.
 fn judge(
     found: &FoundMessage,
     surroundings: &Surroundings,
@@ -237,7 +238,7 @@ fn recorded(error: Option<&str>, is_healthy: bool) -> CauseNow {
                 Next::default(),
             )
         }
-        // Account limits and full disks show only on publishing.
+        // Account limits and full disks appear only on publishing.
         Some(Obstacle::Full) => {
             let what = format!(
                 "the stream would accept it now; limits of account and servers show only on a retry: {error}"

@@ -1,4 +1,4 @@
-//! Explains missing, failing and disagreeing relays, from registrations and expiry only.
+//! Explains missing, failing and disagreeing relays, from registrations and lease expiry only.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::LEASE_TTL_MAX;
@@ -33,12 +33,12 @@ pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
 }
 
 pub(crate) struct Failing {
-    /// No live relay can work, and none is recovering.
+    /// Whether no live relay can work or is recovering.
     pub(crate) is_stuck: bool,
     pub(crate) what: String,
 }
 
-/// Relays that cannot work, else the last failure of a working relay.
+/// Relays that cannot work; otherwise the last failure of a working relay.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let is_down =
         |relay: &LiveRelay| matches!(relay.health, RelayHealth::Unhealthy | RelayHealth::Recovering);
@@ -105,7 +105,6 @@ fn fails_at(relay: &LiveRelay, trouble: &RelayTrouble) -> String {
     )
 }
 
-/// Failing and disagreeing relays.
 pub(crate) fn reasons(relays: &[LiveRelay]) -> Vec<Reason> {
     let failing = failing(relays).map(|failing| {
         let state = match failing.is_stuck {
@@ -118,7 +117,7 @@ pub(crate) fn reasons(relays: &[LiveRelay]) -> Vec<Reason> {
     failing.into_iter().chain(apart).collect()
 }
 
-/// Missing leases, and leases that end too late.
+/// Reports missing leases, and leases that end too late.
 pub(crate) fn leases(leases: &[PartitionOwner]) -> Option<Reason> {
     let present = u16::try_from(leases.len()).unwrap_or(u16::MAX);
     if present < PARTITIONS {

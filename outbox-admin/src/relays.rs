@@ -21,9 +21,9 @@ pub struct RelayRow {
     /// Owner id, new at each start.
     #[serde(serialize_with = "serial::text")]
     pub owner: OwnerId,
-    /// Name. For a dead relay, known until another registers.
+    /// Relay name. A dead relay's name is known until another relay registers.
     pub name: Option<String>,
-    /// Whether alive. Registration or leases of a dead relay have expired.
+    /// Whether the relay is alive. A dead relay's registration or leases have expired.
     pub is_alive: bool,
     /// `healthy`, `unknown`, `recovering` or `unhealthy`; `None` if dead.
     #[serde(serialize_with = "health")]
@@ -33,7 +33,7 @@ pub struct RelayRow {
     /// Start time, by the clock of the relay.
     #[serde(serialize_with = "serial::time_if_any")]
     pub started_at: Option<OffsetDateTime>,
-    /// Time until expiry; zero if dead.
+    /// Time until the registration expires; zero if dead.
     #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
     pub expires_in: Duration,
     /// `polling` or `log`; `None` if unknown.
@@ -113,8 +113,8 @@ fn health<S: Serializer>(health: &Option<RelayHealth>, to: S) -> Result<S::Ok, S
     }
 }
 
-/// Live relays by start, then dead relays: expired registrations and expired leases, until
-/// replaced.
+/// Live relays by start, then dead relays: expired registrations and expired leases, until replaced
+/// by another relay.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     Ok(rows)
 }
 
-/// UUID v7 starts with 48 bits of milliseconds.
+/// A UUID v7 starts with 48 bits of milliseconds.
 fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     let id = owner.as_uuid();
     if id.get_version_num() != 7 {

@@ -1,4 +1,4 @@
-//! Preview of ending a back-off.
+//! Preview of ending an aggregate's back-off.
 
 use outbox_core::{Aggregate, OutboxReader, StoreError};
 

@@ -1,4 +1,4 @@
-//! Database rights per role, the source of grants, documentation and tests.
+//! Database rights per role. Grants, documentation and tests derive from this list.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Role {
     Relay,
     /// A relay that reads the PostgreSQL log: [`Self::Relay`] plus the attribute `REPLICATION`.
     LogRelay,
-    /// A consumer. If handlers record, add [`Self::Writer`].
+    /// A consumer. If its handlers record events, add [`Self::Writer`].
     Consumer,
     /// A service with the HTTP layer.
     Http,
@@ -51,12 +51,12 @@ impl Role {
     }
 }
 
-/// An object, without schema and prefix.
+/// A database object, without schema and prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A table.
     Table(&'static str),
-    /// A view, with its owner's rights.
+    /// A view, which reads with its owner's rights.
     View(&'static str),
     /// A sequence, in PostgreSQL only.
     Sequence(&'static str),
@@ -78,14 +78,14 @@ impl Object {
     }
 }
 
-/// Deployments.
+/// Deployments with a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
     /// All deployments.
     Always,
     /// Every retention except `forever`.
     Deletes,
-    /// With a log, on PostgreSQL.
+    /// Deployments with a log, on PostgreSQL.
     Log,
 }
 
@@ -150,7 +150,7 @@ const fn log(role: Role, privileges: &'static [&'static str], why: &'static str)
     }
 }
 
-/// All rights. An operator is also a viewer, a log relay also a relay.
+/// All rights. An operator is also a viewer; a log relay is also a relay.
 pub const GRANTS: &[Grant] = &[
     on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
     on(
@@ -299,10 +299,9 @@ pub const GRANTS: &[Grant] = &[
     ),
 ];
 
-/// Output order of privileges.
 const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", "EXECUTE"];
 
-/// Combined rights of roles, in table order.
+/// Combined rights of roles, in the order of [`GRANTS`].
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
     let has = |role: Role| {
         roles.contains(&role)

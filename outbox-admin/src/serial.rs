@@ -45,7 +45,6 @@ pub(crate) fn seconds_if_any<S: Serializer>(duration: &Option<Duration>, to: S) 
     }
 }
 
-/// Rounded to milliseconds.
 fn in_seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }

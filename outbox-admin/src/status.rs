@@ -23,7 +23,7 @@ use relays::{RelayFacts, of_relays};
 /// Health of an outbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
-    /// Worst state.
+    /// State of the worst reason.
     pub state: State,
     /// Problems, worst first.
     pub reasons: Vec<Reason>,
@@ -40,7 +40,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Adds a cause, before reasons of its state.
+    /// Adds a cause, before other reasons of the same state.
     pub fn add_cause(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.insert(0, Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
@@ -81,9 +81,9 @@ impl Status {
 /// Counts of unpublished messages, each at most 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BacklogCounts {
-    /// Messages to be published, deferred ones included, dead letters excluded.
+    /// Messages to be published, with waiting messages, without dead letters.
     pub pending: u64,
-    /// Whether `pending` is exact, else a lower bound.
+    /// Whether `pending` is exact, not a lower bound.
     pub pending_is_exact: bool,
     /// `pending`, or an estimate that may include published messages.
     pub pending_estimate: u64,
@@ -93,9 +93,9 @@ pub struct BacklogCounts {
     pub dead_letters: u64,
     /// Halted aggregates.
     pub halted_aggregates: u64,
-    /// Blocked aggregates, halted ones included.
+    /// Blocked aggregates, including halted aggregates.
     pub blocked_aggregates: u64,
-    /// How long the oldest message has been due, without delayed, paused and halted ones.
+    /// How long the oldest message has been due, without delayed, paused and halted messages.
     #[serde(
         rename = "oldest_unpublished_seconds",
         serialize_with = "serial::seconds_if_any"
@@ -119,7 +119,7 @@ impl From<Backlog> for BacklogCounts {
 }
 
 impl BacklogCounts {
-    /// For people: `12`, or `100,000+ (about 2,000,000)`.
+    /// `pending` for people: `12`, or `100,000+ (about 2,000,000)`.
     pub fn pending_text(&self) -> String {
         match self.pending_is_exact {
             true => self.pending.to_string(),
@@ -175,7 +175,7 @@ impl RelayCounts {
 /// Counts of consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ConsumerCounts {
-    /// All, including paused ones missing on the stream.
+    /// All consumers, including paused consumers missing on the stream.
     pub all: u32,
     /// Consumers without problems.
     pub healthy: u32,
@@ -194,14 +194,14 @@ pub struct PartitionCounts {
     pub all: u16,
 }
 
-/// Stream check.
+/// Result of a stream check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerCheck {
     /// Not checked.
     NotAsked,
-    /// Usable, with warnings.
+    /// Usable stream, with warnings.
     Checked(Vec<String>),
-    /// Unreachable or unusable.
+    /// Unreachable or unusable stream.
     Failed(String),
 }
 
@@ -275,7 +275,7 @@ fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
 }
 
 impl Failing {
-    /// Other failures may end by themselves.
+    /// Failures other than an uncaptured subject may end by themselves.
     pub(crate) fn reason(&self) -> Reason {
         let messages = counted(self.messages, "message keeps failing", "messages keep failing");
         let what = format!("{messages}, one of them {} times: {}", self.failures, self.error);

@@ -1,6 +1,6 @@
 //! Status reason for a full stream.
 //!
-//! Relays report this late, and cannot distinguish a full stream from a throttled stream.
+//! Relays report a full stream late, and cannot distinguish it from a throttled stream.
 
 use outbox_core::store::BACKLOG_COUNT_MAX;
 
@@ -10,8 +10,8 @@ use crate::verdict::{Reason, State};
 use crate::words::counted;
 
 impl Status {
-    /// Adds a full stream, before reasons of its state. Stuck if it rejects unpublished messages,
-    /// else degraded.
+    /// Adds a reason for a full stream, before other reasons of its state: stuck if the stream
+    /// rejects unpublished messages, otherwise degraded.
     pub fn see_stream(&mut self, stream: &StreamFacts) {
         let Some(reason) = reason(stream, self.backlog.pending) else {
             return;

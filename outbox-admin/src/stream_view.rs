@@ -10,12 +10,12 @@ use outbox_core::{EventId, Message, OutboxReader, describe};
 use crate::doctor::StreamFacts;
 use crate::{BrokerCheck, ConsumerRow, EffectRow, Preview, Readers, Reason, Refused, RowsKept};
 
-/// Inbox rows.
+/// Inbox rows of events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InboxView {
     /// Rows.
     pub rows: Vec<EffectRow>,
-    /// Consumers.
+    /// Consumers with ack floors.
     pub floors: Vec<(String, u64)>,
     /// Unreadable parts.
     pub unseen: Vec<String>,
@@ -24,7 +24,7 @@ pub struct InboxView {
 /// Why the broker would reject a message now.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
 
-/// Access to a dashboard's stream. Implementations bound the time of answers.
+/// Access to a dashboard's stream. Implementations bound the time of their answers.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
     /// State of the stream.
@@ -42,8 +42,8 @@ pub trait StreamView: Send + Sync + 'static {
         Err("this dashboard has no access to the stream".to_owned())
     }
 
-    /// Retention of published rows; missing rows are reported. Default: [`RowsKept::Nothing`], so
-    /// none.
+    /// Retention of published rows; rows missing within the retention are reported. Default:
+    /// [`RowsKept::Nothing`], so none.
     fn rows_kept(&self) -> RowsKept {
         RowsKept::Nothing
     }
@@ -63,7 +63,7 @@ pub trait StreamView: Send + Sync + 'static {
         Err("this dashboard has no access to the inboxes".to_owned())
     }
 
-    /// Consumers of a message on the stream, with inbox rows.
+    /// Consumers of a message on the stream, with their inbox rows.
     async fn readers(&self, _message: &Message, _stream_sequence: u64) -> Result<Readers, String> {
         Err("this dashboard has no access to the consumers".to_owned())
     }
@@ -80,7 +80,7 @@ pub struct NoStream;
 
 impl StreamView for NoStream {}
 
-/// Bounds an answer by a time.
+/// Bounds the wait for an answer.
 pub async fn answered<T>(
     patience: Duration,
     question: impl Future<Output = Result<T, String>>,
@@ -89,15 +89,15 @@ pub async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns
-/// unchecked parts.
+/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns causes
+/// not checked.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,
     preview: &mut Preview,
     patience: Duration,
 ) -> Option<String> {
-    // Nothing is published.
+    // The change publishes nothing.
     if preview.first.is_empty() {
         return None;
     }

@@ -7,9 +7,9 @@ use crate::next::Command;
 pub struct Column<T> {
     /// Name, in lower case with underscores.
     pub name: &'static str,
-    /// Text; empty if absent. Not escaped.
+    /// Cell text; empty if absent. Not escaped.
     pub text: fn(&T) -> String,
-    /// Command for details.
+    /// Command that shows details.
     pub shows: Option<fn(&T) -> Option<Command>>,
 }
 
@@ -23,7 +23,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// A column with a command for details.
+    /// A column with a command that shows details.
     pub const fn linked(
         name: &'static str,
         text: fn(&T) -> String,
@@ -37,7 +37,7 @@ impl<T> Column<T> {
     }
 }
 
-/// Column source.
+/// Columns of a row type.
 pub trait Columns: Sized + 'static {
     /// Columns in display order.
     const COLUMNS: &'static [Column<Self>];

@@ -1,6 +1,6 @@
 //! History of an aggregate's events.
 //!
-//! Invariant: cost is bounded by the requested events. For causes see
+//! Invariant: the cost is bounded by the requested events. For causes see
 //! [`Question`](crate::Question).
 
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct Timeline {
     pub aggregate_type: String,
     /// Aggregate id.
     pub aggregate_id: String,
-    /// Last sequence, if any.
+    /// Last assigned sequence, if any.
     pub last_sequence: Option<u64>,
     /// Events.
     pub events: Vec<TimelineEvent>,
@@ -39,11 +39,11 @@ pub struct Timeline {
     pub is_complete: bool,
     /// Missing sequences after the first event. Whether their events were published is unknown.
     pub holes: Vec<Hole>,
-    /// Unread parts.
+    /// Sources not read.
     pub unseen: Vec<String>,
 }
 
-/// An event or a copy, with its history.
+/// An event or a replayed copy, with its history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimelineEvent {
     /// The message.
@@ -58,12 +58,12 @@ pub struct TimelineEvent {
     pub effects: Vec<Effect>,
 }
 
-/// Consumer result.
+/// Result at a consumer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
     /// Consumer name.
     pub consumer: String,
-    /// Outcome.
+    /// Outcome at this consumer.
     pub outcome: EffectOutcome,
     /// Failed attempts.
     pub attempts: u64,
@@ -133,9 +133,9 @@ pub enum EffectOutcome {
     Failed,
     /// A dead letter.
     DeadLetter,
-    /// Acknowledged without a row: no handler, a strategy without rows, or deleted.
+    /// Acknowledged without an inbox row: no handler, a strategy without rows, or a deleted row.
     Passed,
-    /// Not reached, or excluded by filters.
+    /// Event not reached, or excluded by the consumer's filters.
     Open,
 }
 
@@ -195,7 +195,7 @@ impl Timeline {
     /// Adds stream sequences and consumer results. Waits up to `patience` per answer; missing
     /// answers go to [`unseen`](Self::unseen).
     pub async fn follow(&mut self, store: &impl OutboxReader, stream: &dyn StreamView, patience: Duration) {
-        // One error suffices.
+        // The first stream error ends the lookups.
         if let Err(error) = self.locate(store, stream, patience).await {
             self.unseen.push(format!("the stream: {error}"));
         }
@@ -286,7 +286,7 @@ impl Timeline {
 
 const IDS_MAX: usize = 200;
 
-/// Reads consumer results from a quoted table. Rows under a strategy's own key are not found.
+/// Reads consumer results from a quoted table. Rows keyed by a strategy's own key are not found.
 ///
 /// # Errors
 ///
@@ -333,7 +333,6 @@ fn is_same(event: EventId, text: &str) -> bool {
     Uuid::parse_str(text).is_ok_and(|id| id == event.as_uuid())
 }
 
-/// By primary key.
 fn read_effects(backend: DbBackend, table: &str, consumers: &[String], events: &[EventId]) -> Statement {
     let columns = match backend {
         DbBackend::Postgres => {

@@ -14,7 +14,7 @@ pub enum State {
     Healthy,
     /// Continues or will resume, but needs a look.
     Degraded,
-    /// Stopped until an operator acts.
+    /// Work stops until an operator acts.
     Stuck,
 }
 

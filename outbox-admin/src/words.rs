@@ -14,7 +14,7 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// A lower bound: `100,000+`.
+/// Text of a lower bound: `100,000+`.
 pub(crate) fn at_least(count: u64) -> String {
     format!("{}+", with_commas(count))
 }
@@ -30,7 +30,7 @@ pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// For sentences.
+/// A duration for sentences.
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -42,7 +42,7 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// For columns.
+/// A duration for columns.
 pub fn compact(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -54,7 +54,7 @@ pub fn compact(duration: Duration) -> String {
     }
 }
 
-/// UTC, to the second.
+/// UTC time, to the second.
 pub fn utc(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     let text = time.to_offset(UtcOffset::UTC).format(&form);
@@ -62,7 +62,7 @@ pub fn utc(time: OffsetDateTime) -> String {
     text.unwrap_or_else(|_| time.to_string())
 }
 
-/// Text, or empty.
+/// The value's text, or empty.
 pub fn any(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -10,9 +10,9 @@ use crate::next::{Command, Next};
 use crate::stream_full;
 use crate::verdict::{Reason, State};
 
-/// Covers a usual outage plus a relay crash.
+/// Required duplicate window: covers a usual outage plus a relay crash.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
-/// Stream and inbox use different clocks.
+/// Margin over `max_age`, because stream and inbox use different clocks.
 const MEMORY_MARGIN: Duration = Duration::from_hours(1);
 /// Default limit of payload plus headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
@@ -24,7 +24,7 @@ pub struct ConsumerFacts {
     pub name: String,
     /// State; `None` if not examined.
     pub row: Option<ConsumerRow>,
-    /// How long the inbox remembers messages; `None` if unknown.
+    /// How long the inbox keeps rows; `None` if unknown.
     pub memory: Option<Duration>,
 }
 
@@ -90,7 +90,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted, check: &mut impl FnMut(bool, Che
 
 fn bounds(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, String, Next)) {
     let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
-    // `full` reports a stream that already drops messages.
+    // The finding `full` reports a stream that already drops messages.
     check(
         is_limited && stream.drops_oldest && stream.reached().is_none(),
         Check::Discard,
@@ -200,7 +200,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
             next,
         ))
     };
-    // Warns at half of `max_age`, to leave time for a repair.
+    // The rule warns at half of `max_age`, to leave time for a repair.
     let oldest = consumer.row.as_ref().and_then(|row| row.oldest);
     if let (Some(oldest), Some(max_age)) = (oldest, stream.max_age)
         && oldest > max_age / 2

@@ -17,7 +17,7 @@ pub struct DatabaseFacts {
     pub clock_ahead: f64,
     /// Uncertainty of `clock_ahead` in seconds.
     pub clock_error: f64,
-    /// Newest messages with a sequence beyond `outbox_aggregates`.
+    /// Number of newest messages with a sequence beyond `outbox_aggregates`.
     pub ahead_of_aggregates: u64,
     pub(super) raise_numbers: String,
     /// Unreadable facts.
@@ -30,7 +30,7 @@ pub struct DatabaseFacts {
 ///
 /// # Errors
 ///
-/// `DbErr`. Missing rights on tables go to `unseen`.
+/// `DbErr`. Facts without table rights go to `unseen`.
 pub async fn database_facts(
     db: &DatabaseConnection,
     messages: &str,
@@ -99,8 +99,8 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
 }
 
 /// Whether server or database settings make every new session read-only, so relays cannot renew
-/// leases. Ignores settings of the login, and standbys. A session opened with the setting detects
-/// only the database setting.
+/// leases. Settings of the login and standbys are ignored. A session that was opened read-only
+/// detects only the database setting.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str,
 pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
-            // The database setting takes precedence.
+            // A database setting overrides the server setting.
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_settings \
              WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source IN \
              ('command line', 'configuration file', 'environment variable', 'global', 'database')) \
@@ -133,7 +133,7 @@ async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Resul
             "SELECT CAST(extract(epoch FROM pg_catalog.clock_timestamp()) AS double precision) AS now"
         }
         DbBackend::MySql => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE) AS now",
-        // SQLite uses the local clock.
+        // SQLite uses this machine's clock.
         _ => return Ok(()),
     };
     let asked = seconds(OffsetDateTime::now_utc());
@@ -156,8 +156,8 @@ async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, 
         .await
 }
 
-/// How long an inbox remembers messages, from its newest row; `None` without rows. `table` is a
-/// quoted name.
+/// How long an inbox keeps rows, from its newest row; `None` without rows. `table` is a quoted
+/// name.
 ///
 /// # Errors
 ///

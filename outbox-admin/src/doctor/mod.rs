@@ -21,7 +21,7 @@ use crate::next::Next;
 use crate::verdict::State;
 use crate::words::{count, counted};
 
-/// The closed list of checks. Requirements: guide page 14.
+/// All checks of the doctor. Requirements: guide page 14.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
@@ -127,7 +127,7 @@ pub struct Diagnosis {
     pub check: Check,
     /// Severity.
     pub state: State,
-    /// Consumer or table; empty if implied by the check.
+    /// Consumer or table; empty if the check implies it.
     pub subject: String,
     /// Observed value.
     pub seen: String,
@@ -163,7 +163,7 @@ impl Diagnosis {
     }
 }
 
-/// Check results.
+/// Results of the checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Examination {
     /// Findings.
@@ -186,7 +186,7 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// For example `27 checks, 1 finding`, or `26 of 27 checks, 1 finding; 1 check was skipped`.
+    /// Summary: `27 checks, 1 finding`, or `26 of 27 checks, 1 finding; 1 check was skipped`.
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
         let found = counted(count(self.findings.len()), "finding", "findings");

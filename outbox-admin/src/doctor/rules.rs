@@ -104,7 +104,7 @@ pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
             State::Stuck,
             ("", seen),
             "the last sequence of each aggregate: otherwise new messages reuse sequences",
-            // SQL, not a shell command.
+            // The advice is SQL, not a shell command.
             Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
     }
@@ -141,7 +141,7 @@ fn of_clock(facts: &DatabaseFacts) -> Option<Diagnosis> {
     ))
 }
 
-/// Findings about relays. `as_relay`: the login has a relay's rights.
+/// Findings about relays. `as_relay`: whether the login has a relay's rights.
 pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
     if relays.is_empty() {
         let what = relay_causes::none_alive(expired);

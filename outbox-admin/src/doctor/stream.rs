@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::next::{Command, Next};
 use crate::words::quoted;
 
-/// Advice for removing a limit per subject. The server rejects one setting alone.
+/// Advice for removing a limit per subject. nats-server rejects a change of one setting.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
 
@@ -14,10 +14,10 @@ pub fn doubled(option: &str, most: u64) -> String {
     format!("--{option}={}", most.saturating_mul(2))
 }
 
-/// Outbox settings.
+/// Outbox settings for stream checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Retention of published messages; `None`: forever.
+    /// Retention of published messages in the outbox; `None`: forever.
     pub retention: Option<Duration>,
 }
 
@@ -30,7 +30,7 @@ pub struct StreamFacts {
     pub keeps_what_was_read: bool,
     /// Duplicate window.
     pub duplicate_window: Duration,
-    /// Maximum age; `None`: unlimited.
+    /// Maximum message age; `None`: unlimited.
     pub max_age: Option<Duration>,
     /// Size limit in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
@@ -44,7 +44,7 @@ pub struct StreamFacts {
     pub drops_oldest: bool,
     /// Limit of messages per subject; `None`: no limit.
     pub max_messages_per_subject: Option<u64>,
-    /// Whether that limit rejects new messages.
+    /// Whether a full subject rejects new messages.
     pub refuses_per_subject: bool,
     /// Memory storage.
     pub is_in_memory: bool,
@@ -70,7 +70,7 @@ impl StreamFacts {
                 doubled("max-msgs", most),
             ));
         }
-        // Full if a message of average size does not fit.
+        // A limit is reached if a message of average size does not fit.
         let is_full = |most: &u64| {
             let room = most.saturating_sub(bytes);
             bytes.checked_div(messages).is_some_and(|size| room < size)

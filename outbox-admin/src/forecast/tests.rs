@@ -72,7 +72,6 @@ fn estimated_backlog_has_a_rate_and_an_end() {
         &about(2_000_000),
         &[(Outlook::Never, None, grows)],
     );
-    // A count and an estimate are not comparable.
     check(&about(200_000), &backlog(99_000), &[]);
 }
 

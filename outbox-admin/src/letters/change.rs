@@ -19,14 +19,14 @@ const SELECTED_MAX: usize = 10_000;
 pub struct LetterPreview {
     /// The change.
     pub change: LetterChange,
-    /// Dead letters.
+    /// Number of dead letters.
     pub dead_letters: u64,
     /// Effect sentences.
     pub effects: Vec<String>,
 }
 
 impl LetterPreview {
-    /// A preview.
+    /// Creates a preview.
     pub fn of(change: LetterChange, dead_letters: u64) -> Self {
         Self {
             change,
@@ -40,11 +40,11 @@ impl LetterPreview {
     }
 }
 
-/// Dead letter change.
+/// Change of dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LetterChange {
-    /// Marks for retry.
+    /// Marks dead letters for retry.
     Retry,
     /// Cancels a retry.
     CancelRetry,
@@ -64,7 +64,7 @@ impl LetterChange {
         Operation::new(self.kind(), scope(selection), intent)
     }
 
-    /// As [`Self::operation`], on a group.
+    /// As [`Self::operation`], on a dead-letter group.
     pub fn operation_on_group(
         self,
         selection: &DeadLetterSelection,
@@ -84,7 +84,7 @@ impl LetterChange {
         }
     }
 
-    /// Narrows a selection to the affected dead letters.
+    /// Narrows a selection to dead letters that the change affects.
     pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
         selection.status = match self {
@@ -131,7 +131,7 @@ pub async fn carry_out_letters(
     }
 }
 
-/// As [`carry_out_letters`], by key and without a limit.
+/// As [`carry_out_letters`], by dead letter key and without a limit.
 ///
 /// # Errors
 ///

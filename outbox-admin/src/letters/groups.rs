@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::LetterRow;
 use crate::serial;
 
-/// Dead letters per statement.
+/// Dead letters read per statement.
 const PAGE: u32 = 10_000;
 
 /// Fingerprint of a group: 16 hexadecimal digits, stable within one library version.
@@ -53,16 +53,16 @@ pub struct LetterGroup {
     pub fingerprint: GroupFingerprint,
     /// Consumer that failed.
     pub consumer: String,
-    /// Event type; `None` if not a message.
+    /// Event type; `None` if the bytes are no message.
     pub event_type: Option<String>,
     /// Error, with `<n>` for parts that differ.
     pub error: String,
-    /// Dead letters.
+    /// Number of dead letters.
     pub dead_letters: u64,
-    /// Oldest time.
+    /// Oldest dead-lettering time.
     #[serde(serialize_with = "serial::time")]
     pub first_at: OffsetDateTime,
-    /// Newest time.
+    /// Newest dead-lettering time.
     #[serde(serialize_with = "serial::time")]
     pub last_at: OffsetDateTime,
 }
@@ -102,8 +102,8 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
-/// At most `most` dead letters, oldest first, without payloads, and whether complete. With
-/// `group`, reads the selection until enough members are found.
+/// At most `most` dead letters, oldest first, without payloads, and whether all. With `group`,
+/// reads the selection until enough members are found.
 ///
 /// # Errors
 ///
@@ -137,7 +137,7 @@ fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     let event_type = letter.event_type.as_deref().unwrap_or_default();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in [&letter.consumer, event_type, error] {
-        // Never occurs in UTF-8, so it separates the parts.
+        // UTF-8 never contains this byte, so it separates the parts.
         for byte in part.bytes().chain([0xff]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }

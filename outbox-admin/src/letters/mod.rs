@@ -25,10 +25,10 @@ pub use change::{LetterChange, LetterPreview, carry_out_by_key, carry_out_letter
 pub(crate) use groups::without_particulars;
 pub use groups::{GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, read_letters};
 
-/// A row of a list. Ids and types are `None` if the bytes are not a message.
+/// Row of the dead-letter list. Ids and types are `None` if the stored bytes are no message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LetterRow {
-    /// Key.
+    /// Dead letter key.
     #[serde(serialize_with = "serial::text")]
     pub id: Uuid,
     /// Consumer that failed.
@@ -38,7 +38,7 @@ pub struct LetterRow {
     /// Event id.
     #[serde(serialize_with = "serial::text_if_any")]
     pub event_id: Option<EventId>,
-    /// Event type; `None` if not a message.
+    /// Event type; `None` if the bytes are no message.
     pub event_type: Option<String>,
     /// Aggregate type.
     pub aggregate_type: Option<String>,
@@ -113,7 +113,6 @@ pub async fn show_letter(
     }))
 }
 
-/// Headers without personal data.
 fn masked_header((name, value): &(String, String)) -> (String, String) {
     let plain = name.to_ascii_lowercase();
     let is_own = ["ce-", "nats-", "outbox-"]

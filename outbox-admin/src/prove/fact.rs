@@ -1,11 +1,11 @@
-//! Facts from outbox, stream and inboxes, sorted by event.
+//! Facts (outbox rows, stream places, inbox outcomes), sorted by event.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use outbox_core::Aggregate;
 
-/// The order of variants is part of the sort order.
+/// The sort order of facts depends on the order of variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Row,
@@ -13,23 +13,22 @@ pub(super) enum Kind {
     Outcome,
 }
 
-/// The order of fields is the sort order.
+/// The sort order of facts is the order of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fact {
     pub(super) event: u128,
-    /// `u128::MAX` for an outcome.
+    /// Message id; `u128::MAX` for an outcome.
     pub(super) message: u128,
     pub(super) kind: Kind,
     /// Place: stream sequence.
     pub(super) position: u64,
-    /// Hash of the aggregate.
     pub(super) aggregate: u128,
-    /// 0 if unsequenced.
+    /// Sequence; 0 if unsequenced.
     pub(super) sequence: u64,
     /// Place: the sender. Outcome: the consumer.
     pub(super) label: u16,
     pub(super) event_type: u16,
-    /// Row and outcome: the status. Place: 1 if the outbox keeps all rows of that time.
+    /// Row and outcome: the status. Place: 1 if the outbox keeps all rows of the place's time.
     pub(super) status: u8,
     /// Row: whether the outbox keeps all rows recorded later.
     pub(super) is_kept: bool,
@@ -55,29 +54,28 @@ impl Fact {
     }
 }
 
-/// An event with a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) aggregate: u128,
     pub(super) sequence: u64,
-    /// The sender; `None` if the event is not on the stream.
+    /// The event's sender; `None` if the event is not on the stream.
     pub(super) label: Option<u16>,
     /// First place on the stream; 0 if absent or excluded from the order check.
     pub(super) position: u64,
     pub(super) event: u128,
-    /// Row: the outbox keeps all later rows.
+    /// Whether the outbox keeps all later rows.
     pub(super) is_kept: bool,
 }
 
 impl Numbered {
-    /// Groups aggregates, highest sequence first. Places sort before events without a place.
+    /// Groups events by aggregate, highest sequence first, then events on the stream first.
     pub(super) fn order(&self) -> (u128, Reverse<u64>, u16, u64) {
         let label = self.label.unwrap_or(u16::MAX);
         (self.aggregate, Reverse(self.sequence), label, self.position)
     }
 }
 
-/// 128 bits: collisions are negligible.
+/// A hash of 128 bits makes collisions negligible.
 pub(super) fn hash(aggregate: &Aggregate) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();

@@ -14,9 +14,9 @@
 //!   of an idle aggregate (at most 10,000 aggregates).
 //! - **inversion**: stored after a later sequence of its aggregate.
 //! - **effect**: an inbox row with status handled.
-//! - **missing**: acknowledged without a row, between events of its type with rows of first
+//! - **missing**: acknowledged without an inbox row, between events of its type with rows of first
 //!   attempts.
-//! - **passed**: acknowledged without a row, effect unknown.
+//! - **passed**: acknowledged without an inbox row, effect unknown.
 //! - **open**: neither acknowledged nor in the inbox.
 //!
 //! Unknown to the proof:
@@ -28,15 +28,15 @@
 //! - effects without a row under the event id: strategies `natural`, `external`, `sequence` and
 //!   `constraint`, business keys, missing handlers, deleted rows.
 //!
-//! Rows written only after a failure or redelivery count as effects and prove nothing about
+//! Inbox rows written only after a failure or redelivery count as effects and prove nothing about
 //! other events. Sequences that restart after a purge look like inversions. A message belongs to
 //! this outbox if its source and aggregate type match a committed event.
 //!
-//! Not a snapshot: outbox, stream, floors and inboxes are read in this order, so progress is no
-//! fault. Transactions still open are not seen. Clocks may differ by an hour.
+//! A proof is no snapshot: outbox, stream, floors and inboxes are read in this order, so progress
+//! is no fault. Open transactions are not seen. Clocks may differ by an hour.
 //!
-//! Invariant: reads only, with bounded memory: more than [`FACTS_MAX`] facts are rejected. For
-//! single aggregates see [`Timeline`](crate::Timeline).
+//! Invariant: a proof only reads, with bounded memory: more than [`FACTS_MAX`] facts are rejected.
+//! For single aggregates see [`Timeline`](crate::Timeline).
 
 mod fact;
 mod read;
@@ -53,7 +53,7 @@ pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Pro
 /// Maximum number of facts, each about 150 bytes of memory.
 pub const FACTS_MAX: usize = 1 << 22;
 
-/// Proof input.
+/// Input of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofRequest {
     /// Start of the span, inclusive.
@@ -64,7 +64,7 @@ pub struct ProofRequest {
     pub rows_kept: RowsKept,
     /// Findings listed per kind. Default: 20.
     pub shown: usize,
-    /// Stream name for commands. Default: none.
+    /// Stream name for suggested commands. Default: none.
     pub stream: Option<String>,
     /// Maximum facts. Default: [`FACTS_MAX`].
     pub facts_max: usize,
@@ -87,16 +87,16 @@ impl ProofRequest {
 /// Retention of rows of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsKept {
-    /// Forever.
+    /// Rows forever.
     All,
-    /// Since this time.
+    /// Rows since this time.
     Since(OffsetDateTime),
-    /// Deleted on publishing.
+    /// No rows: deleted on publishing.
     Nothing,
 }
 
 impl RowsKept {
-    /// The shortest of this and the retentions registered by relays.
+    /// The shortest of this retention and the retentions registered by relays.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl RowsKept {
         Ok(all.fold(self, Self::shortest))
     }
 
-    /// The retention of a relay, at this time.
+    /// The rows that a relay's retention keeps at time `now`.
     pub fn of(retention: Retention, now: OffsetDateTime) -> Self {
         match retention {
             Retention::Keep => Self::All,
@@ -132,7 +132,7 @@ impl RowsKept {
         }
     }
 
-    /// Whether rows of this time are kept.
+    /// Whether rows recorded at this time are kept.
     pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {
         match self {
             Self::All => true,
@@ -151,7 +151,7 @@ pub struct ConsumerFloor {
     pub floor: u64,
 }
 
-/// Why there is no proof. Nothing has changed.
+/// Why a proof failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
     /// Outbox error.
@@ -178,8 +178,8 @@ pub enum ProofError {
     },
 }
 
-/// Proves a span. `inboxes` are all databases with inboxes of the stream. `floors` runs after
-/// the stream was read; its error becomes a reason of the proof.
+/// Proves a span. `inboxes` are all databases with inboxes of the stream. `floors` runs after the
+/// stream was read; an error of `floors` becomes a reason of the proof.
 ///
 /// # Errors
 ///
@@ -187,7 +187,7 @@ pub enum ProofError {
 ///
 /// # Cancellation
 ///
-/// Leaves nothing behind.
+/// A dropped proof leaves nothing behind.
 pub async fn prove(
     store: &impl OutboxReader,
     stream: &impl StreamReader,

@@ -1,7 +1,7 @@
 //! Reads outbox, stream and inboxes into facts.
 //!
-//! Invariant: reads in the order of a message's way, so concurrent changes are seen late, never
-//! early.
+//! Invariant: outbox, stream and inboxes are read in this order, so concurrent changes are seen
+//! late, never early.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -53,7 +53,7 @@ pub(super) struct Reading<'a> {
     facts: Vec<Fact>,
     types: Names<String>,
     senders: Names<(String, String)>,
-    /// A writer supplied ids other than UUID v7.
+    /// Whether a writer supplied ids other than UUID v7.
     has_foreign_ids: bool,
 }
 
@@ -61,7 +61,6 @@ fn micros(time: OffsetDateTime) -> i64 {
     i64::try_from(time.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
 }
 
-/// The smallest UUID v7 of a time.
 fn id_at(time: OffsetDateTime) -> EventId {
     let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
     let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
@@ -75,7 +74,7 @@ pub(super) const LOGGED: u8 = 3;
 
 pub(super) const FAILED: u8 = 0;
 pub(super) const HANDLED: u8 = 1;
-/// Handled, in a row written only after a failure or redelivery.
+/// Status handled, in an inbox row written only after a failure or redelivery.
 pub(super) const HANDLED_LATER: u8 = 4;
 
 impl<'a> Reading<'a> {
@@ -195,7 +194,7 @@ impl<'a> Reading<'a> {
                 let consumer = &floor.consumer;
                 match self.inbox(inbox, consumer, label).await {
                     Ok(()) => has_inbox = true,
-                    // A service without consumers.
+                    // The service has no consumers.
                     Err(InboxFailure::Database(error))
                         if DatabaseAnswer::is_table_missing(&error, "inbox_messages") =>
                     {

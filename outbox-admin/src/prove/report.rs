@@ -1,6 +1,6 @@
 //! The ledger of a span.
 //!
-//! Invariant: the verdict follows from counts and unread parts.
+//! Invariant: the verdict follows from counts and unread parts of the ledger.
 
 use outbox_core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub struct Proof {
     pub until: OffsetDateTime,
     /// Verdict.
     pub verdict: Verdict,
-    /// Reasons, worst first, with commands.
+    /// Reasons for the verdict, worst first, with commands.
     pub reasons: Vec<Reason>,
     /// Outbox counts.
     pub outbox: OutboxBooks,
@@ -50,9 +50,9 @@ pub enum Verdict {
     /// Every event is on the stream in order, and handled, dead-lettered or skipped by every
     /// consumer.
     Balanced,
-    /// No fault, but something unfinished or unknown.
+    /// Without fault, but with unfinished or unknown events.
     CannotTell,
-    /// Something is lost, unrecorded, out of order or without effect.
+    /// An event is lost, unrecorded, out of order or without effect.
     NotBalanced,
 }
 
@@ -91,15 +91,15 @@ pub struct StreamBooks {
     pub events: u64,
     /// Replays and duplicates of these events.
     pub copies: u64,
-    /// Expired messages.
+    /// Expired events.
     pub expired: u64,
-    /// Logged messages not on the stream: unread by the log relay, or lost.
+    /// Logged events not on the stream: unread by the log relay, or lost.
     pub logged_absent: u64,
     /// Messages older than the rows of the outbox.
     pub unrecorded: u64,
     /// Messages of other outboxes.
     pub of_others: u64,
-    /// Entries that are no messages, since the start of the span.
+    /// Stream entries that are no messages, since the start of the span.
     pub foreign: u64,
     /// First stream sequence when reading began.
     pub first_stream_sequence: u64,
@@ -116,7 +116,7 @@ pub struct ConsumerBooks {
     pub handled: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Failed events.
+    /// Events with a failed last attempt.
     pub failed: u64,
     /// Open events.
     pub open: u64,
@@ -141,14 +141,14 @@ pub struct Found {
     /// Event id.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
-    /// First stream sequence, if any.
+    /// The event's first stream sequence, if any.
     pub stream_sequence: Option<u64>,
 }
 
-/// Missing sequences.
+/// Missing sequences of aggregates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Holes {
-    /// Missing sequences.
+    /// Number of missing sequences.
     pub count: u64,
     /// First holes.
     pub first: Vec<HoleOf>,
@@ -198,7 +198,7 @@ impl Findings {
         }
     }
 
-    /// On the stream, because the outbox may have no row.
+    /// Shows the stream message, because the outbox may have no row.
     fn look(&self, stream: Option<&str>) -> Next {
         let advice = "compare its headers with the outbox; `outbox why` shows the state of an event";
         let first = self.first.first().and_then(|found| found.stream_sequence);

@@ -15,13 +15,13 @@ use super::report::{Findings, Holes, Proof};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes::{self, Hole};
 
-/// Each aggregate needs two statements.
+/// Maximum aggregates per proof; each needs two statements.
 const ENDS_MAX: u32 = 10_000;
 
 #[derive(Debug, Default)]
 struct Event {
     id: u128,
-    /// The row of the event itself, not of a copy.
+    /// The event's own row, not a copy's.
     row: Option<Fact>,
     copy: Option<Fact>,
     first: Option<Fact>,
@@ -68,7 +68,7 @@ impl Event {
         }
     }
 
-    /// The stream may have removed everything stored before `horizon`.
+    /// The stream may have removed all messages stored before `horizon`.
     fn end_message(&mut self, horizon: Option<i64>) {
         let Some((row, 0)) = self.message.take() else {
             return;
@@ -112,7 +112,7 @@ struct Weighing<'a, S> {
     horizon: Option<i64>,
     proof: Proof,
     senders: BTreeMap<u16, Sender>,
-    /// Acknowledged events without a row, since the last row of a first attempt.
+    /// Acknowledged events without an inbox row, since the last row of a first attempt.
     kept: HashMap<(u16, u16), Findings>,
     numbered: Vec<Numbered>,
 }
@@ -170,7 +170,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         match (event.row, event.first) {
             (Some(row), _) => self.end_committed(&event, row),
             (None, Some(first)) if event.copy.is_none() => self.end_unknown(&event, first).await?,
-            // A copy without its original row, or an outcome of another span.
+            // A copy without its original row, or an outcome outside the span.
             _ => {
                 if let Some(copy) = event.copy {
                     self.number(event.id, copy, None, false);
@@ -196,7 +196,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
             self.proof.stream.copies += event.places - 1;
-            // So the message is not from another outbox.
+            // A row exists, so the message is not from another outbox.
             if is_altered {
                 let position = Some(first.position);
                 self.proof.ghosts.add(event.id, position, self.request.shown);
@@ -215,7 +215,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             self.number(event.id, first, Some(first), false);
             return Ok(());
         }
-        // The transaction of a listed ghost may have committed since.
+        // A ghost's transaction may have committed after the outbox was read.
         if sender.ghosts.first.len() < shown {
             let id = MessageId::from(Uuid::from_u128(event.id));
             if self.store.find(id).await?.is_some() {
@@ -223,7 +223,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         sender.ghosts.add(event.id, Some(first.position), shown);
-        // Its sequence is present, but its order is not judged.
+        // The ghost's sequence is present, but its order is not judged.
         let of_ghost = Fact { position: 0, ..first };
         self.number(event.id, first, Some(of_ghost), false);
         Ok(())
@@ -291,7 +291,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         self.numbered.sort_unstable_by_key(Numbered::order);
-        // Higher sequences come first: earliest place per sender, lowest sequence so far.
+        // Higher sequences come first. State: earliest place per sender, lowest sequence so far.
         let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
         for numbered in self.numbered {
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
@@ -327,7 +327,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
     }
 }
 
-/// Listed holes are read again, because transactions may have committed since.
+/// Reads listed holes again, because transactions may have committed since.
 async fn hole(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -360,7 +360,7 @@ async fn hole(
     Ok(())
 }
 
-/// Only for aggregates that have recorded nothing since the span.
+/// Checks only aggregates that have recorded nothing since the span.
 async fn hole_at_end(
     store: &impl OutboxReader,
     holes: &mut Holes,

@@ -10,15 +10,14 @@ use crate::relay_causes;
 use crate::verdict::{Reason, State};
 use crate::words::in_words;
 
-/// Same value as the alert in `outbox-cli/monitoring`.
+/// Same value as the backlog alert in `outbox-cli/monitoring`.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 pub(super) struct RelayFacts {
     pub(super) live: Vec<LiveRelay>,
-    /// Read only if no relay is alive.
+    /// Expired relays, read only if no relay is alive.
     expired: Vec<ExpiredRelay>,
     pub(super) partitions: PartitionCounts,
-    /// Problem of the leases.
     leases: Option<Reason>,
 }
 

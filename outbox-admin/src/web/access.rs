@@ -1,7 +1,7 @@
 //! User of a request.
 
-/// The user of a request, added to its extensions by the application. Requests without it are
-/// rejected.
+/// The user of a request, added to its extensions by the application. Requests without this
+/// extension are rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access(String);
 

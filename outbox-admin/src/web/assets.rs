@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
-/// Assets change with the program, so they are cached for a minute only.
+/// Assets change with the program, so browsers cache them for a minute only.
 pub(super) async fn get(Path(name): Path<String>) -> Response {
     let (kind, text) = match name.as_str() {
         "style.css" => ("text/css; charset=utf-8", include_str!("assets/style.css")),

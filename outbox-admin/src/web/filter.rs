@@ -6,19 +6,17 @@ use serde::Deserialize;
 use super::visit::Problem;
 use crate::input;
 
-/// Empty fields do not restrict.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
     pub(super) status: String,
     pub(super) aggregate: String,
     pub(super) after: String,
-    /// `ROW_ID.ID` of a message.
+    /// Position `ROW_ID.ID` of a message.
     pub(super) before: String,
 }
 
 impl Filter {
-    /// The restricting fields, without positions.
     pub(super) fn fields(&self) -> [(&'static str, &str); 2] {
         [("status", &self.status), ("aggregate", &self.aggregate)]
     }
@@ -59,7 +57,7 @@ pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Prob
     Ok(selection.after(row_id.map_err(malformed)?))
 }
 
-/// PostgreSQL rejects NUL in text, so no outbox contains it.
+/// PostgreSQL rejects NUL in text, so no outbox contains this text.
 pub(super) fn storable(text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
         let what = "the address contains NUL (`%00`), which no name contains; remove it";

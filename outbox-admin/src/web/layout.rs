@@ -86,7 +86,7 @@ pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     }
 }
 
-/// The page with the same content as a command, if one exists.
+/// The page that shows the output of a command, if one exists.
 fn page_of(visit: &Visit, command: &Command) -> Option<String> {
     let values: Vec<&str> = command
         .arguments()
@@ -134,7 +134,6 @@ pub(super) fn time(time: OffsetDateTime) -> Markup {
     html! { time { (utc(time)) } }
 }
 
-/// Scrolls horizontally in narrow windows.
 pub(super) fn table<'a, T: Columns>(
     visit: &Visit,
     caption: &str,

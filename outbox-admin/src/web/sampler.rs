@@ -1,7 +1,7 @@
 //! Samples for the overview, shared by all open pages.
 //!
-//! Invariant: at most one read runs, in its own task, so a disconnecting browser neither stops
-//! nor starts one. Errors are kept as long as values.
+//! Invariant: at most one read runs, in its own task, so a disconnecting browser neither stops nor
+//! starts a read. Errors are kept as long as values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Reason, RelayRow, 
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
-/// Consumers cost two statements in total, the log four.
+/// Query interval: consumers cost two statements in total, the log four.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(super) struct Sample {
     pub(super) status: Status,
     pub(super) relays: Vec<RelayRow>,
     pub(super) consumers: Vec<ConsumerRow>,
-    /// Why consumers are unknown.
+    /// Why consumers could not be read.
     pub(super) consumers_error: Option<String>,
     pub(super) log_error: Option<String>,
     pub(super) forecast: Forecast,
@@ -118,7 +118,7 @@ async fn read<S: OutboxReader>(app: &App<S>, look: Look) -> Result<Sample, Probl
     })
 }
 
-/// Lock order: sample, then look.
+/// Lock order: `sample`, then `look`.
 async fn look<S>(app: &App<S>) -> Look {
     let mut kept = app.sampler.look.lock().await;
     if let Some((at, look)) = &*kept
@@ -140,7 +140,7 @@ async fn look<S>(app: &App<S>) -> Look {
         log,
         forecast: forecast(&Seen::default(), &Seen::default(), Duration::ZERO),
     };
-    // Rates and idle consumers need two looks.
+    // Rates and idle consumers need two observations.
     if let Some((at, earlier)) = kept.take() {
         let passed = at.elapsed();
         for row in look.consumers.iter_mut().flatten() {

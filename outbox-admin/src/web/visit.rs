@@ -135,7 +135,7 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
         let outer = OriginalUri::from_request_parts(parts, app).await;
         let outer = outer.map_or_else(|_| parts.uri.clone(), |OriginalUri(uri)| uri);
         let inner = parts.uri.path();
-        // At the mount point, the outer path may lack the slash of the inner path.
+        // At the mount point, the outer path may lack the slash that the inner path has.
         let mounted = match inner {
             "/" => outer.path(),
             inner => outer.path().strip_suffix(inner).unwrap_or_default(),

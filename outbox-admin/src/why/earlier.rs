@@ -7,12 +7,12 @@ use time::Duration;
 
 const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// About 0.02 s of database CPU.
+/// Maximum rows: about 0.02 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 
 /// Published events of the aggregate before a message, at most 100, with sequences. Ordered
-/// consumers wait behind them. Searches the 20,000 rows of all aggregates before the message;
-/// empty if unsequenced.
+/// consumers handle them first. Searches the 20,000 rows of all aggregates before the message;
+/// empty if the message is unsequenced.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 ///
 /// # Cancellation
 ///
-/// Leaves nothing behind.
+/// A dropped search leaves nothing behind.
 pub async fn earlier_events(
     store: &impl OutboxReader,
     message: &Message,
@@ -28,7 +28,7 @@ pub async fn earlier_events(
     let Some(number) = message.sequence else {
         return Ok(Vec::new());
     };
-    // Writers' clocks create ids, so the next second is included.
+    // Ids contain times of the writers' clocks, so the next second is included.
     let until = message.created_at.checked_add(Duration::seconds(1));
     let search = PublishedSearch {
         aggregate: Some(message.aggregate.clone()),

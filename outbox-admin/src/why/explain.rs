@@ -1,4 +1,4 @@
-//! Derives findings from facts. A pure function.
+//! Derives findings from facts, by a pure function.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::serial::rfc3339;
 use crate::verdict::State;
 use crate::words::{counted, in_words};
 
-/// The first finding should be repaired first.
+/// Findings in order of repair.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     let mut findings = number_missing(facts);
     findings.extend(of_message(facts));
@@ -254,16 +254,16 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
                 | Cause::Refused
         )
     };
-    // A pause changes the due time of unsequenced messages.
+    // A pause moves the due time of unsequenced messages beyond [`HELD_FOR`].
     let is_held = message.delayed_for.is_some_and(|left| left > HELD_FOR);
     findings.extend(others.into_iter().filter(|other| lasts(other) && !is_held));
     findings
 }
 
-/// Later due times are pauses.
+/// Later due times come from pauses.
 const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
-/// `None` if publishable now.
+/// `None` if the message is publishable now.
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let stored = &message.stored;
     let is_sequenced = stored.sequence.is_some();
@@ -336,7 +336,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
     let show = Command::from("outbox show").arg(stored.id);
-    // A back-off changes the due time of unsequenced messages.
+    // A back-off, not only a delay, changes the due time of unsequenced messages.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!("{} is delayed: due in {}", named(stored), left(wait));
@@ -369,7 +369,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     ))
 }
 
-/// `is_due`: nothing else holds the message, so a finding is required.
+/// `is_due`: nothing but the relay holds the message, so a finding is required.
 fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
     let stored = &message.stored;
     if facts.relays.is_empty() {

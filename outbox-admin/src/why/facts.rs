@@ -27,7 +27,6 @@ pub(super) enum Place {
     NotAsked,
     OnStream(u64),
     Gone,
-    /// The lookup failed.
     Unknown(String),
 }
 
@@ -35,7 +34,7 @@ pub(super) enum Place {
 pub(super) enum Broker {
     NotAsked,
     Refuses(Refused),
-    /// No evidence of a rejection.
+    /// Broker without evidence of a rejection.
     Takes,
     Silent(String),
 }
@@ -49,18 +48,18 @@ pub(super) struct Facts {
     pub(super) halting: Option<StoredMessage>,
     pub(super) head: Option<AggregateHead>,
     pub(super) relays: Vec<LiveRelay>,
-    /// Read only if no relay is alive.
+    /// Expired relays, read only if no relay is alive.
     pub(super) expired: Vec<ExpiredRelay>,
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
     pub(super) broker: Broker,
-    /// `None` if not read.
+    /// `None` if consumers were not read.
     pub(super) readers: Option<Result<Readers, String>>,
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
     pub(super) holes: Vec<Hole>,
     pub(super) unseen: Vec<String>,
-    /// Whether the outbox keeps rows of the last recording.
+    /// Whether the outbox keeps rows of the aggregate's last recording time.
     pub(super) keeps_last: bool,
 }
 
@@ -95,7 +94,7 @@ impl Facts {
         let Some(chosen) = chosen else {
             return Ok(facts);
         };
-        // A relay without retention may have deleted the row since.
+        // A relay without retention may have deleted the chosen row since.
         if let Some(message) = store.find(chosen.id).await? {
             facts.read(store, message).await?;
         }
@@ -197,7 +196,7 @@ impl Facts {
         found.message.as_ref().ok().filter(|_| may_be_out)
     }
 
-    /// The first of the aggregate, or the message itself.
+    /// The aggregate's first unpublished message, or the message itself.
     pub(super) fn failing_row(&self) -> Option<&FoundMessage> {
         let found = self.message.as_ref()?;
         let is_halted = self.halting.is_some() && found.stored.sequence.is_some();
@@ -245,13 +244,13 @@ impl Facts {
     }
 }
 
-/// The head row bounds the search; without it, the newest rows are searched.
+/// The head row bounds the search; without a head row, the newest rows are searched.
 async fn last_settled(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     head: Option<AggregateHead>,
 ) -> Result<Option<StoredMessage>, StoreError> {
-    // Rows and head rows of a transaction differ by moments.
+    // Times of a transaction's message and head rows differ by moments.
     const APART: Duration = Duration::minutes(1);
     let mut selection = Selection::all().aggregate(aggregate);
     if let Some(head) = head {

@@ -36,7 +36,7 @@ impl Finding {
     }
 }
 
-/// The message in a sentence: `#8 order.placed (…)`.
+/// Name of the message in a sentence: `#8 order.placed (…)`.
 pub(super) fn named(message: &StoredMessage) -> String {
     match message.sequence {
         Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),

@@ -26,38 +26,37 @@ pub use earlier::earlier_events;
 pub use numbers::Numbers;
 pub use readers::{Reader, Readers};
 
-/// Why a message is not delivered. The failure may belong to an earlier message of the
-/// aggregate.
+/// Why a message is not delivered. An earlier message of the aggregate may be the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Unrecorded or deleted.
+    /// Message never recorded, or deleted.
     NotRecorded,
-    /// A dead letter.
+    /// Dead letter of the outbox.
     DeadLetter,
-    /// Behind a dead letter, which halts the aggregate.
+    /// Message behind a dead letter, which halts the aggregate.
     BehindDeadLetter,
-    /// Delayed.
+    /// Delayed message.
     Delayed,
-    /// Behind a delay.
+    /// Message behind a delayed message.
     BehindDelayed,
-    /// Backing off.
+    /// Failed message that backs off.
     BackingOff,
-    /// Behind a failure.
+    /// Message behind a failed message.
     BehindFailed,
-    /// Failed: no stream.
+    /// Failed message: no stream.
     NoStream,
-    /// Failed: uncaptured subject.
+    /// Failed message: uncaptured subject.
     NotCaptured,
     /// Full stream.
     Full,
-    /// Failed: the stream would reject it again.
+    /// Failed message that the stream would reject again.
     Refused,
     /// Publishing is paused.
     Paused,
     /// No live relay.
     NoRelay,
-    /// Unowned partition.
+    /// Partition without owner.
     NoOwner,
     /// The partition's relay cannot reach the broker, fetch or settle.
     RelayUnhealthy,
@@ -65,27 +64,28 @@ pub enum Cause {
     RelayBehind,
     /// Damaged row, about to become a dead letter.
     Unreadable,
-    /// On the stream.
+    /// Message on the stream.
     OnStream,
-    /// Consumer dead letter.
+    /// Dead letter of a consumer.
     ConsumerDeadLetter,
-    /// Failed at a consumer.
+    /// Message that failed at a consumer.
     ConsumerFailed,
-    /// Not reached by a paused consumer.
+    /// Message not reached by a paused consumer.
     ConsumerPaused,
-    /// Not reached by a consumer at its limit of unacknowledged messages.
+    /// Message not reached by a consumer at its limit of unacknowledged messages.
     ConsumerFull,
-    /// Not reached by a consumer without a pull request.
+    /// Message not reached by a consumer without a pull request.
     ConsumerIdle,
-    /// Not reached by a receiving consumer.
+    /// Message not reached by a receiving consumer.
     ConsumerBehind,
-    /// Delivered before an unhandled earlier sequence, at a consumer with strategy `sequence`.
+    /// Message delivered before an unhandled earlier sequence, at a consumer with strategy
+    /// `sequence`.
     ConsumerGap,
-    /// Sequences without rows, although the outbox keeps that time.
+    /// Sequences without rows, although the outbox keeps rows of that time.
     NumberMissing,
-    /// Published, but no longer on the stream.
+    /// Published message that is no longer on the stream.
     LeftStream,
-    /// Published; presence on the stream unknown.
+    /// Published message, presence on the stream unknown.
     StreamUnknown,
 }
 
@@ -152,11 +152,11 @@ pub struct Finding {
 /// Findings, in order of repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// `message …` or `aggregate …`.
+    /// Subject: `message …` or `aggregate …`.
     pub subject: String,
     /// Worst state of all findings.
     pub state: State,
-    /// Never empty.
+    /// The findings, never empty.
     pub findings: Vec<Finding>,
     /// Unpublished messages of the aggregate, at most 1,000.
     pub unpublished: u64,
@@ -177,7 +177,7 @@ impl Explanation {
     }
 }
 
-/// Subject.
+/// Subject of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageOrAggregate {
     /// A message id.
@@ -194,7 +194,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads a message, or an aggregate's first unpublished message, else its last.
+    /// Reads a message, or an aggregate's first unpublished message, otherwise the last.
     ///
     /// # Errors
     ///
@@ -212,8 +212,8 @@ impl Question {
         })
     }
 
-    /// Reads stream and consumers, and explains. Waits up to `patience` per answer; missing answers
-    /// are listed.
+    /// Reads stream and consumers, and explains the message. Waits up to `patience` per answer;
+    /// missing answers are listed.
     pub async fn explain(
         mut self,
         store: &impl OutboxReader,

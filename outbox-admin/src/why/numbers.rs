@@ -1,6 +1,6 @@
 //! Explains messages at consumers with strategy `sequence`.
 //!
-//! Invariant: statements hold whether or not the handler accepts gaps, which no row shows.
+//! Invariant: explanations hold whether or not the handler accepts gaps, which no row shows.
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -10,12 +10,12 @@ use crate::next::Command;
 use crate::timeline::{EffectOutcome, EffectRow};
 use crate::verdict::State;
 
-/// Position in an aggregate at strategy `sequence`.
+/// A consumer's position in an aggregate at strategy `sequence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// Sequences up to this are done or skipped; 0: none.
+    /// Sequences up to this one are done or skipped; 0: none.
     pub last: u64,
-    /// A later, failed sequence.
+    /// A later sequence that failed.
     pub failing: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -
     })
 }
 
-/// `None` if the position proves nothing. Without a position, a consumer may start anywhere.
+/// `None` if the position proves no gap. Without a position, a consumer may start anywhere.
 pub(super) fn gap(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -66,7 +66,7 @@ pub(super) fn gap(
     ))
 }
 
-/// A later row proves that the strategy changed.
+/// An inbox row beyond the position proves that the consumer left strategy `sequence`.
 pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
     let is_done = |event: EventId| {
         let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];

@@ -1,7 +1,7 @@
 //! Explains messages at consumers.
 //!
-//! Invariant: a cause needs proof by an inbox row or position. Delivered messages without either
-//! are only described.
+//! Invariant: a cause needs proof by an inbox row or position. Delivered messages without row and
+//! position are only described.
 
 use outbox_core::{EventId, StoredMessage};
 
@@ -13,12 +13,12 @@ use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::verdict::State;
 use crate::words::counted;
 
-/// Consumer.
+/// A consumer of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reader {
     /// Consumer name.
     pub consumer: String,
-    /// Last delivered sequence.
+    /// Last delivered stream sequence.
     pub delivered: u64,
     /// Ack floor, as a stream sequence.
     pub floor: u64,
@@ -26,7 +26,7 @@ pub struct Reader {
     pub unacknowledged: u64,
     /// Limit of unacknowledged messages; `None`: no limit.
     pub max_ack_pending: Option<u64>,
-    /// Whether a process has an open pull request.
+    /// Whether a process of the consumer has an open pull request.
     pub is_receiving: bool,
     /// Reason of a pause.
     pub paused: Option<String>,
@@ -34,7 +34,7 @@ pub struct Reader {
     pub numbers: Option<Numbers>,
 }
 
-/// Consumers of a message, with inbox rows.
+/// Consumers of a message, with their inbox rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Readers {
     /// Durable consumers with matching filters.
@@ -47,7 +47,6 @@ pub struct Readers {
     pub unseen: Vec<String>,
 }
 
-/// Findings, and a sentence about healthy consumers.
 pub(super) fn judge(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -131,7 +130,7 @@ fn of_reader(
         return Judged::Amiss(gap);
     }
     if was_handed {
-        // A row created before a redelivery runs has no error.
+        // An inbox row created before a redelivery runs has no error.
         let has_failed =
             |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
         let earlier = rows.iter().find(has_failed);
@@ -397,7 +396,7 @@ mod tests {
         assert_eq!(judge_fifth(&at(4)).0, []);
         let (findings, said) = judge_fifth(&at(5));
         assert!(findings.is_empty() && said.contains("is at #5"), "{said}");
-        // Skipped, as after the consumer was recreated past it.
+        // The message is skipped, as by a consumer recreated past it.
         let left = |reader: &mut Reader| {
             at(3)(reader);
             reader.floor = 9;
@@ -407,7 +406,7 @@ mod tests {
             findings.is_empty() && said.contains("has acknowledged it"),
             "{said}"
         );
-        // Not delivered yet, so the position in the aggregate is irrelevant.
+        // The message is not delivered yet, so the position in the aggregate is irrelevant.
         let behind = |reader: &mut Reader| {
             at(3)(reader);
             reader.delivered = 6;
@@ -447,7 +446,7 @@ mod tests {
             said.contains("failed there 2 times: no price") && said.contains(waits),
             "{said}"
         );
-        // In progress, or the process crashed in the handler.
+        // The handler is running, or its process crashed.
         assert!(!said_behind(EffectOutcome::Failed, None).contains(waits));
         assert!(!said_behind(EffectOutcome::Handled, None).contains(waits));
     }

@@ -78,7 +78,7 @@ fn cause_of(obstacle: Obstacle) -> Cause {
     }
 }
 
-/// `max_age` may free a full stream.
+/// `max_age` may free a full stream, so it is not stuck.
 fn state_of(cause: Cause) -> State {
     match cause {
         Cause::Full => State::Degraded,

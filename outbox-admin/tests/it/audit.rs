@@ -1,4 +1,4 @@
-//! Recorded operations, their results, and continuing an interrupted one.
+//! Recorded operations, their results, and continuing an interrupted operation.
 
 use std::num::{NonZeroU32, NonZeroU64};
 

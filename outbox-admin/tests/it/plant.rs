@@ -1,4 +1,4 @@
-//! Brings an in-memory outbox into a state, as relays and services would.
+//! Brings an in-memory outbox into a state that relays and services would cause.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use outbox_core::{
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
-/// Longer than any test, on a paused clock.
+/// Longer than any test runs, on a paused clock.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();

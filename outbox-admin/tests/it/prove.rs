@@ -120,7 +120,7 @@ async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
     assert_eq!(ids(&proof.ghosts), [ghost.event_id.to_string()]);
     assert_eq!((proof.stream.of_others, proof.stream.foreign), (1, 1));
     assert_eq!(proof.verdict, Verdict::NotBalanced);
-    // Rows of that time may have been deleted, so nothing can be proved.
+    // The outbox may have deleted rows of that time, so nothing can be proved.
     for kept in [
         RowsKept::Nothing,
         RowsKept::Since(ghost.created_at + Duration::from_secs(1)),
@@ -152,7 +152,7 @@ async fn event_after_a_later_sequence_is_an_inversion() {
     for id in ["a", "a", "a", "b"] {
         noted(&store, id);
     }
-    // 2, 3, 1: only the first sequence is late.
+    // Publishing order 2, 3, 1: only the first sequence is late.
     for number in [1, 2, 0] {
         broker.store_message(&message(&store, number));
     }
@@ -244,7 +244,7 @@ async fn purgeable_rows_are_no_holes() {
         let proof = of_stream(&store, &broker, &keeping(kept)).await;
         assert_eq!(proof.holes.count, 0, "{proof:?}");
     }
-    // On the stream without a row: a ghost, not a hole.
+    // The event is on the stream without a row: a ghost, not a hole.
     let proof = of_stream(&store, &broker, &all()).await;
     assert_eq!((proof.holes.count, proof.ghosts.count), (0, 1));
 }
@@ -287,7 +287,7 @@ async fn events_after_the_ack_floor_are_open() {
     assert!(no_inbox, "{:?}", proof.reasons);
 }
 
-/// Messages recorded outside the span are ignored wherever they are stored.
+/// Messages recorded outside the span are ignored, wherever the stream stores them.
 #[tokio::test(start_paused = true)]
 async fn span_includes_start_and_excludes_end() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

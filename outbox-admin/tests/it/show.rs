@@ -115,7 +115,7 @@ async fn dead_relay_disappears_after_takeover() {
     tokio::time::advance(SHORT).await;
     assert_eq!(relays(&store).await.expect("listed").len(), 2);
     store.acquire(lives, LONG, 64).await.expect("acquired");
-    // Announcements of other relays remove the expired one.
+    // Registrations of other relays remove the expired relay.
     store
         .announce(lives, LONG, &RelayHealth::Healthy.into())
         .await

@@ -1,4 +1,4 @@
-//! Every cause is produced and named.
+//! Every cause of `why` is produced and named.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -307,7 +307,7 @@ async fn failed_message_and_its_successors_wait_for_retry() {
     );
     assert_eq!(explanation.findings[0].next, ["outbox resume probe/a"]);
     assert_eq!(explanation.unpublished, 2);
-    // An unsequenced message has its own back-off, which cannot be ended.
+    // An unsequenced message has its own back-off, which an operator cannot end.
     let alone = record(&store, [Probe::sampled("a", 1)]);
     settle(&store, &leases, alone, failed()).await;
     let explanation = why(&store, alone).await;
@@ -414,7 +414,7 @@ async fn halting_dead_letter_explains_blocked_messages() {
     );
 }
 
-/// The row is the same whether or not the log relay has published it.
+/// The message row is the same whether or not the log relay has published the message.
 #[tokio::test(start_paused = true)]
 async fn logged_message_is_on_stream_or_relay_is_behind() {
     let store = MemoryStore::new();

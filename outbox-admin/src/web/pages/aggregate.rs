@@ -15,10 +15,10 @@ use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
 use crate::{Hole, MessageOrAggregate, Timeline};
 
-/// Each event needs a lookup on the stream.
+/// Maximum events: each needs a lookup on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
 
-/// The id may contain any character, so it is not part of the path.
+/// An aggregate id may contain any character, so it is not part of the path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::web) struct Of {

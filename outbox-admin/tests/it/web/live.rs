@@ -1,4 +1,4 @@
-//! Sampling: one read for all open pages.
+//! Sampling: one database read serves all open pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,7 @@ async fn stream_reads_are_independent_of_open_pages() {
     assert_eq!(looks.load(Ordering::Relaxed), 2);
 }
 
-/// Backlog, pauses, and relays and partitions twice.
+/// Reads per sample: backlog, pauses, and twice relays and partitions.
 const READS: u64 = 8;
 
 #[tokio::test(start_paused = true)]
