@@ -17,7 +17,7 @@ pub enum Outcome {
     Degraded,
     /// Work stops until an operator acts: exit code 4.
     Stuck,
-    /// Nothing matched: exit code 5.
+    /// The command found nothing that matches: exit code 5.
     NothingMatched,
 }
 

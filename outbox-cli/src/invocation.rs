@@ -1,4 +1,5 @@
-//! How this process was called. Suggested commands get the same outbox options, ready to copy.
+//! How this process was called. Suggested commands repeat the outbox options of the call, ready to
+//! copy.
 //!
 //! Invariant: only options from the command line are added, and only to commands that accept
 //! them.
@@ -11,10 +12,10 @@ use outbox_admin::{Command, Next};
 
 type Given = (&'static str, String);
 
-/// Set once: later calls for further outboxes are ignored.
+/// Set once: calls for further outboxes are ignored.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-/// Without this, commands stay unchanged.
+/// Without these arguments, suggested commands stay unchanged.
 static COMMANDS: OnceLock<Arguments> = OnceLock::new();
 
 pub(crate) fn know(commands: impl FnOnce() -> Arguments) {
@@ -30,7 +31,7 @@ pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     GIVEN.get_or_init(|| given.collect());
 }
 
-/// The command ready to copy, with the outbox options.
+/// The suggested command with the outbox options, ready to copy.
 pub(crate) fn command(command: &Command) -> String {
     let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
     match COMMANDS.get() {

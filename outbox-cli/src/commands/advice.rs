@@ -18,7 +18,6 @@ use crate::config::Outbox;
 
 #[derive(Debug)]
 pub(super) struct Advice {
-    /// Repairable errors.
     pub(super) answer: Option<DatabaseAnswer>,
     error: String,
     pub(super) next: Next,
@@ -111,7 +110,7 @@ fn advised(answer: Option<DatabaseAnswer>, error: String, login: &Login<'_>) -> 
     Advice { answer, error, next }
 }
 
-/// `name` has no prefix.
+/// `name` is a table name without prefix.
 fn of_missing_table(name: &str) -> Next {
     match name {
         "inbox_operations" => Next::and_advice(
@@ -143,7 +142,7 @@ impl Login<'_> {
                 .next()
                 .map(|(object, words)| (role, object, words))
         };
-        // The role of the command first, then the roles that use the table.
+        // The command's own role is tried first, then the roles that use the table.
         let found = [
             self.role,
             Role::Operator,

@@ -20,8 +20,8 @@ pub struct ConfirmArguments {
 }
 
 impl ConfirmArguments {
-    /// Rejects a change that is not confirmed. `count` is read only if needed; a count of zero
-    /// needs no confirmation.
+    /// Rejects an unconfirmed change. `count` is read only if needed; a count of zero needs no
+    /// confirmation.
     pub(super) async fn check(
         self,
         place: &Place,

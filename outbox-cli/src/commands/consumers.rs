@@ -103,14 +103,15 @@ impl PauseConsumerCommand {
             true => {
                 let operation = self.operation(&place, OperationKind::PauseConsumer).await?;
                 let reason = operation.intent.reason.as_deref().unwrap_or(NO_REASON);
-                // One transaction: after a crash, pause and operation both exist or neither does.
+                // Pause and operation commit in one transaction: after a crash, both exist or
+                // neither.
                 let pausing = paused.written_down(&operation);
                 let changed = place.ask(pausing.pause(&self.consumer, reason)).await?;
                 let what = "its processes start no handler after two seconds; messages wait on the stream";
                 Changed::new("pause", changed.into(), operation.id, what.to_owned()).say(self.place.output)
             }
         };
-        // Last, so a pause does not wait for NATS.
+        // The check comes last, so the pause does not wait for NATS.
         warn_of_stranger(&place, &self.consumer).await;
         outcome
     }
@@ -156,7 +157,7 @@ impl PauseConsumerCommand {
     }
 }
 
-/// Bound on a read that only adds a warning.
+/// Bound on the stream query that only adds a warning.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Warns of an unknown consumer: misspelt, or not created yet.

@@ -1,6 +1,6 @@
 //! Observes an outbox twice and extrapolates.
 //!
-//! Parts that cannot be read are left out.
+//! A forecast omits parts that cannot be read.
 
 use std::fmt::Write as _;
 

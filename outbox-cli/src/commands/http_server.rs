@@ -1,7 +1,7 @@
 //! HTTP server of the probes and the dashboard.
 //!
 //! Invariant: idle or slow clients hold a bounded number of connections and bounded memory, and
-//! never block new clients. No TLS, no login.
+//! never block new clients. The server has no TLS and no login.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Bounds {
     /// Maximum number of connections. A further connection closes the oldest one.
     pub(super) connections: usize,
-    /// Timeout for a request header, also between requests.
+    /// Timeout for a request header, also on an idle connection.
     pub(super) patience: Duration,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 }
 
 async fn connection(stream: TcpStream, router: Router, patience: Duration, stop: CancellationToken) {
-    // Otherwise a short response may wait for the client's acknowledgement.
+    // With Nagle's algorithm, a short response may wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| router.clone().call(request));
     let connection = http1::Builder::new()
@@ -151,7 +151,7 @@ mod tests {
 
     async fn received(mut stream: TcpStream) -> String {
         let mut answer = Vec::new();
-        // The connection may end with a reset.
+        // The server may end the connection with a reset.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
     }

@@ -56,11 +56,11 @@ impl fmt::Display for PartArgument {
 }
 
 impl PartArgument {
-    /// The migration table of the part, and a table that it creates.
+    /// The part's migration table, and a table that the migrations create.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Outbox => ("outbox_migrations", Some("outbox_messages")),
-            // A function, not a table. Its migration fails if the function exists.
+            // The migration creates a function, no table, and fails if the function exists.
             Self::Writers => ("outbox_writer_migrations", None),
             Self::Inbox => ("inbox_migrations", Some("inbox_messages")),
         }
@@ -84,7 +84,7 @@ impl PartArgument {
     }
 
     /// Applies missing migrations under a lock, so concurrent programs are safe. A crash leaves
-    /// nothing incomplete, except on MySQL and MariaDB, where a second call continues.
+    /// nothing incomplete; on MySQL and MariaDB, a second call completes the rest.
     async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
         match self {
             Self::Outbox => of_outbox::migrate_with(db, names).await,
@@ -142,7 +142,7 @@ impl MigrateCommand {
             }
         }
         if self.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
-            // Restores missing lease rows, such as after a restore.
+            // Restores missing lease rows, such as after a database restore.
             for part in &self.parts {
                 if matches!(part, PartArgument::Outbox) {
                     place.ask(part.make(db, &names)).await?;
@@ -216,11 +216,11 @@ fn is_absent(error: &DbErr) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum MigrationState {
-    /// Recorded as applied.
+    /// Migration recorded as applied.
     Made,
-    /// Neither recorded nor present.
+    /// Migration neither recorded nor present.
     Missing,
-    /// Present but not recorded.
+    /// Migration present but not recorded.
     Foreign,
 }
 

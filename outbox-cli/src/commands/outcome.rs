@@ -21,12 +21,11 @@ pub(super) fn previewed(format: Format, plan: &Plan) -> Result<Outcome, CommandE
     Ok(Outcome::Done)
 }
 
-/// Result of a change.
 #[derive(Debug, Serialize)]
 pub(super) struct Changed {
     change: String,
     changed: u64,
-    /// `None` if nothing changed.
+    /// Operation id; `None` if nothing changed.
     operation: Option<String>,
     what: String,
 }

@@ -56,7 +56,7 @@ impl PauseCommand {
         };
         let scope = OperationScope::names(aggregate_type);
         let operation = Operation::new(OperationKind::Pause, scope, intent);
-        // One transaction: after a crash, pause and operation both exist or neither does.
+        // Pause and operation commit in one transaction: after a crash, both exist or neither.
         let paused = place
             .carry_out(place.store.pause_as(&request, &operation))
             .await?;

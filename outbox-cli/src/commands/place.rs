@@ -114,7 +114,7 @@ impl Place {
         .await
     }
 
-    /// Contacts no server: the first query does, and receives any error.
+    /// Opening contacts no server: the first query does, and receives any error.
     async fn connect(
         outbox: Outbox,
         timeout: Duration,

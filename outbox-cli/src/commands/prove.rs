@@ -1,7 +1,7 @@
-//! `outbox prove`: the ledger of a span. Reads the inboxes of all outboxes in the file with the
-//! same stream.
+//! `outbox prove`: the ledger of a time span. The command reads the inboxes of all outboxes in the
+//! file with the same stream.
 //!
-//! Invariant: reads only, with bounded memory.
+//! Invariant: the command only reads, with bounded memory.
 
 use std::fmt::Write as _;
 
@@ -86,8 +86,7 @@ impl ProveCommand {
         let mut floors: Vec<ConsumerFloor> = consumers
             .into_iter()
             .map(|info| {
-                // The floor stays at the last message of the consumer's filters; later messages are
-                // not its own.
+                // An idle consumer's ack floor stays at the last message that matches its filters.
                 let is_done = info.num_pending == 0 && info.num_ack_pending == 0;
                 let floor = if is_done {
                     u64::MAX
@@ -110,7 +109,7 @@ impl ProveCommand {
     }
 }
 
-/// Since when the outbox keeps all rows, by `retention` in the file.
+/// The time from which the outbox keeps all rows, by `retention` in the file.
 pub(super) fn rows_kept(place: &Place) -> RowsKept {
     RowsKept::of(place.outbox.section.relay.retention, OffsetDateTime::now_utc())
 }

@@ -50,13 +50,13 @@ impl PurgeCommand {
     }
 
     async fn apply(&self, place: &Place, is_known: bool, messages: u64) -> Result<Outcome, CommandError> {
-        // Without messages, a sequence or a dead letter may still be deleted.
+        // A purge without messages may still delete a sequence or a dead letter.
         self.make
             .confirm
             .check(place, async { Ok(messages.max(1)) })
             .await?;
-        // One transaction deletes all aggregates. Dead letters follow, one aggregate at a time; a
-        // second call continues.
+        // One transaction deletes the rows of all aggregates. Dead letters follow, one aggregate at
+        // a time; a second call continues.
         let scope = OperationScope::aggregates(&self.aggregates);
         let operation = Operation::new(OperationKind::Forget, scope, self.make.intent.intent());
         let forgotten = place.store.forget_as(&self.aggregates, &operation);
@@ -105,9 +105,9 @@ struct Forgot {
     change: &'static str,
     messages: u64,
     left: Vec<String>,
-    /// `None` if all aggregates were left.
+    /// Operation id; `None` if all aggregates were left unchanged.
     operation: Option<String>,
-    /// Erased dead letters, if requested.
+    /// Number of erased dead letters, if requested.
     dead_letters: Option<u64>,
     /// Dead letters not erased because a consumer is retrying them.
     busy: u64,

@@ -9,8 +9,7 @@ use super::place::Place;
 use super::stream;
 use super::stream_view::inboxes;
 
-/// Reads the inboxes of all `places` on the same stream. `message` comes with its stream
-/// sequence.
+/// Reads the inboxes of all `places` on the same stream, for a message and its stream sequence.
 pub(super) async fn of(
     place: &Place,
     places: &[Place],
@@ -39,7 +38,7 @@ pub(super) async fn of(
     }
     events.extend(earlier.iter().map(|(event, _)| *event));
     let view = inboxes(place, places, client.clone(), &events).await;
-    // Positions add information only for delivered messages without a row.
+    // Positions help only for delivered messages without an inbox row.
     let has_row = |reader: &Reader| {
         let mut rows = view.rows.iter();
         rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
@@ -54,7 +53,7 @@ pub(super) async fn of(
         open,
     )
     .await;
-    // The tables share a database, so the same error is already reported.
+    // Both reads use the same databases, so `view.unseen` already reports the same error.
     if view.unseen.is_empty() {
         unseen.extend(uncounted);
     }
@@ -80,8 +79,8 @@ pub(super) async fn of(
     })
 }
 
-/// Adds the positions of consumers with strategy `sequence`, only for the message's source:
-/// other services may use the same aggregate name. Returns the parts that could not be read.
+/// Adds the positions of consumers with strategy `sequence`, only for the message's source: other
+/// services may use the same aggregate name. Returns the positions that could not be read.
 async fn count(
     place: &Place,
     places: &[Place],
@@ -125,7 +124,7 @@ async fn count(
         let Some(reader) = readers.iter_mut().find(is_it) else {
             continue;
         };
-        // A consumer that moved to another database may have left an older row.
+        // A consumer that moved to another database may have left an older position row.
         if reader.numbers.is_none_or(|known| known.last < position.last) {
             reader.numbers = Some(Numbers {
                 last: position.last,

@@ -8,7 +8,7 @@ use outbox_admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, q
 
 use crate::output::{self, plain};
 
-/// Returns a function that explains rejections, or why the stream could not be read.
+/// Returns a function that explains rejections of messages, or why the stream could not be read.
 pub(super) async fn refuses(
     publisher: impl Future<Output = Result<JetStreamPublisher, Failure>>,
 ) -> Result<Refuses, String> {
@@ -64,7 +64,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
     }
 }
 
-/// A limit per subject is removed, because a doubled limit would be reached again.
+/// The advice removes a limit per subject, because a doubled limit would be reached again.
 fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
     match limit {
         Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),

@@ -103,11 +103,11 @@ impl ReconcileCommand {
         let scope = OperationScope::messages(scope);
         let begun = Operation::new(OperationKind::Reconcile, scope, self.make.intent.intent());
         place.ask(place.store.write_down(&begun)).await?;
-        // Confirmed messages stay published; a second run publishes the rest.
+        // Acknowledged messages stay published; a second run publishes the rest.
         let found =
             reconcile::reconcile(&place.store, publisher, publisher, span, self.consumers_remember).await;
         if matches!(found, Err(ReconcileError::Forgotten { .. })) {
-            // Rejected before any change.
+            // The span was rejected before any change.
             place.ask(place.store.finish(begun.id, 0)).await?;
         }
         let found = place.carry_out(std::future::ready(found)).await?;
@@ -120,18 +120,18 @@ impl ReconcileCommand {
 struct Reconciliation {
     since: String,
     until: String,
-    /// Published messages compared with the stream.
+    /// Number of published messages compared with the stream.
     compared: u64,
-    /// Compared messages missing on the stream.
+    /// Number of compared messages missing on the stream.
     missing: u64,
     applied: bool,
-    /// Missing messages stored now.
+    /// Number of missing messages published now.
     published: u64,
-    /// Missing messages dropped as duplicates.
+    /// Number of missing messages that the stream dropped as duplicates.
     dropped: u64,
-    /// The operation, if anything was published.
+    /// Operation id, if anything was published.
     operation: Option<String>,
-    /// Messages beyond the position of the log, not compared; at most 1,000,000.
+    /// Number of messages beyond the log position, not compared; at most 1,000,000.
     left_out: u64,
 }
 

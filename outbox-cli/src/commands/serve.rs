@@ -32,7 +32,7 @@ use crate::output::{Format, say};
 
 const READERS: u32 = 4;
 
-/// A browser opens up to six connections.
+/// Connection limits: a browser opens up to six connections.
 const BOUNDS: Bounds = Bounds {
     connections: 256,
     patience: Duration::from_secs(30),
@@ -117,7 +117,7 @@ impl ServeCommand {
         let stop = shutdown::on_signals();
         tokio::select! {
             () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
-            // An open page keeps its connection, which would delay the exit.
+            // An open page keeps its connection, which would delay the exit of the program.
             () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
         }
         Ok(Outcome::Done)

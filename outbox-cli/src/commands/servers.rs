@@ -6,7 +6,7 @@ use outbox::nats::{Servers as _, connect_options, connect_options_with_credentia
 
 use crate::config::Outbox;
 
-/// The error omits the address, which may contain a password.
+/// An error omits the server address, which may contain a password.
 pub(super) fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
     outbox
         .nats_url

@@ -11,9 +11,9 @@ use sea_orm::{ConnectOptions, DatabaseConnection, SqlxSqliteConnector};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sessions {
-    /// Read-only, with a statement timeout.
+    /// Read-only sessions with a statement timeout.
     Reading,
-    /// All rights of the login.
+    /// Sessions with all rights of the login.
     Writing,
     /// As `Writing`, and may create a SQLite file if the address allows it.
     Making,
@@ -42,7 +42,7 @@ pub(super) async fn open(
     Box::pin(open_lazily(options)).await
 }
 
-/// SeaORM would open the file at once.
+/// Opens a SQLite file lazily; SeaORM would open the file at once.
 fn of_file(
     address: &str,
     sessions: Sessions,
@@ -66,7 +66,7 @@ fn of_file(
     Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool))
 }
 
-/// Shorter than the timeout, so the error names the lock.
+/// The lock wait is shorter than the statement timeout, so the error names the lock.
 fn lock_wait(timeout: Duration) -> Duration {
     // SQLite accepts at most 2^31 ms, about 24 days.
     (timeout / 5 * 4).min(Duration::from_hours(24))
@@ -89,7 +89,8 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
                 (&mut *session)
                     .execute("SET SESSION TRANSACTION READ ONLY")
                     .await?;
-                // MariaDB has the first setting (seconds), MySQL the second (milliseconds).
+                // MariaDB has the setting `max_statement_time` (seconds), MySQL the other
+                // (milliseconds).
                 let mariadb = format!("SET SESSION max_statement_time = {seconds:.3}");
                 if session.execute(AssertSqlSafe(mariadb)).await.is_err() {
                     let millis = seconds * 1000.0;
@@ -172,7 +173,8 @@ mod tests {
         };
         let db = session(&url, Duration::from_millis(100)).await;
         let error = db.execute_unprepared("SELECT pg_sleep(600)").await.unwrap_err();
-        // PostgreSQL cancels by a signal, and sometimes reports a user request as the reason.
+        // PostgreSQL cancels a statement by a signal, and sometimes reports a user request as the
+        // reason.
         assert!(
             error.to_string().contains("canceling statement due to"),
             "{error}"

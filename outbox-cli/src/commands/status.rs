@@ -98,11 +98,10 @@ impl StatusCommand {
 struct Look {
     broker: BrokerCheck,
     stream: Option<StreamFacts>,
-    /// Consumers, with the reason why dead letters and pauses are unknown; or why all are unknown.
+    /// Consumers, and why dead letters and pauses are unknown; or why all consumers are unknown.
     consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
 }
 
-/// Reads NATS.
 async fn look(place: &Place) -> Look {
     let broker = place.broker().await;
     let unknown = |broker, error: &str| Look {
@@ -118,7 +117,7 @@ async fn look(place: &Place) -> Look {
         Err(error) => return unknown(broker, &error.to_string()),
     };
     let filled = answered(place.timeout, stream::filled(place, client.clone())).await;
-    // A login without the right gets no answer.
+    // nats-server gives no answer to a login without the right.
     let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
     let consumers = async {
         let watched = stream::watched(place, client).await;
@@ -142,11 +141,11 @@ struct StatusRow {
     stream: String,
     #[serde(flatten)]
     status: Status,
-    /// `null` without a log.
+    /// The log's state; `null` without a log.
     log: Option<LogRow>,
-    /// `null` unless requested.
+    /// Forecast; `null` unless requested.
     forecast: Option<Forecast>,
-    /// Unread parts of consumers; `null` if complete.
+    /// Consumer facts that could not be read; `null` if complete.
     consumers_unseen: Option<String>,
 }
 

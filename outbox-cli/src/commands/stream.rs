@@ -35,7 +35,6 @@ pub(super) fn consumers_of(
     Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
-/// Durable consumers of the stream.
 pub(super) async fn durables(place: &Place, client: Client) -> Result<Vec<consumer::Info>, String> {
     let handle = handle(place, client).await?;
     let consumers = handle.consumers().try_collect::<Vec<_>>().await;
@@ -54,7 +53,7 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
     Ok(durables.into_iter().map(|info| info.name).collect())
 }
 
-/// `None` if unknown.
+/// `None` if it is unknown whether the consumer exists.
 pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) -> Option<bool> {
     let stream = &place.outbox.section.stream.name;
     let handle = jetstream::new(client).get_stream_no_info(stream).await.ok()?;
@@ -68,8 +67,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 const WATCHED_FOR: Duration = Duration::from_secs(3);
 pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
 
-/// Consumers of the stream and paused consumers. Without inbox tables, dead letters and pauses
-/// are unknown, and the reason is returned.
+/// Consumers of the stream and paused consumers. Without inbox tables, returns the reason why dead
+/// letters and pauses are unknown.
 pub(super) async fn rows(
     place: &Place,
     client: Client,
@@ -110,7 +109,7 @@ pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
     (!unseen.is_empty()).then(|| unseen.join("; "))
 }
 
-/// As [`rows`], but observes doubtful consumers for up to [`WATCHED_MAX`].
+/// As [`rows`], but observes doubtful consumers again for up to [`WATCHED_MAX`].
 pub(super) async fn watched(
     place: &Place,
     client: Client,

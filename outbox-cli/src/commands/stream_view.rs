@@ -29,7 +29,6 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Other outboxes of the file are opened when inboxes are read.
     pub(super) fn new(place: &Place, arguments: &PlaceArguments) -> Self {
         Self {
             place: place.clone(),

@@ -1,4 +1,4 @@
-//! Environment variables. They override the file and are the place for secrets.
+//! Environment variables, which override the file and are the place for secrets.
 //!
 //! | variable | for one outbox, here `orders` | value |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use super::outbox::{Outbox, OutboxSection, Secret};
 /// Thread names start with the outbox name, and Linux truncates them to 15 bytes.
 const NAME_BYTES_MAX: usize = 12;
 
-/// The relay registry compares this many characters.
+/// The relay registry compares at most this many characters of a source.
 const SOURCE_CHARS_MAX: usize = 255;
 
 /// Environment variables as a value.
@@ -59,7 +59,7 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// Completes an outbox. `is_only`: the file has no other outbox.
+    /// Completes an outbox section. `is_only`: whether the file has no other outbox.
     pub(super) fn complete(&self, section: OutboxSection, is_only: bool) -> Result<Outbox, ConfigError> {
         check_name(&section.name)?;
         let chosen = |variable: &'static str, key: &'static str, in_file: Option<&str>| {

@@ -73,7 +73,7 @@ impl File {
     }
 }
 
-/// Errors may quote a value of a wrong type, and an address may contain a password.
+/// TOML errors may quote a value of a wrong type, and an address value may contain a password.
 fn without_secrets(message: &str) -> String {
     match message.split_once("string \"") {
         Some((before, after)) => {

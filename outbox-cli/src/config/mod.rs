@@ -16,7 +16,7 @@ pub use self::outbox::{
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};
 
-/// Annotated file with all defaults, printed by `outbox print config`.
+/// Annotated configuration file with all defaults, printed by `outbox print config`.
 pub const DEFAULT_FILE: &str = include_str!("../../assets/outbox.toml");
 
 /// Validated configuration.
@@ -24,11 +24,11 @@ pub const DEFAULT_FILE: &str = include_str!("../../assets/outbox.toml");
 pub struct Config {
     /// Whether changes need confirmation by count.
     pub production: bool,
-    /// Probes and metrics.
+    /// Settings of probes and metrics.
     pub http: HttpSection,
-    /// Logging.
+    /// Settings of logging.
     pub log: LogSection,
-    /// Outboxes, at least one.
+    /// Configured outboxes, at least one.
     pub outboxes: Vec<Outbox>,
 }
 
@@ -38,7 +38,7 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("the configuration file {} cannot be read; `outbox print config` prints one to start from", path.display())]
     Unreadable {
-        /// Path.
+        /// Path of the file.
         path: PathBuf,
         /// Cause.
         source: std::io::Error,
@@ -48,7 +48,7 @@ pub enum ConfigError {
     Malformed {
         /// File and line number.
         place: String,
-        /// Reason, without the line's text.
+        /// Reason, without the text of the file's line.
         reason: String,
     },
     /// A setting is missing or contradictory.
@@ -87,7 +87,8 @@ impl Config {
         Self::new(File::parse(&path.display().to_string(), &text)?, environment)
     }
 
-    /// Completes a file from the environment. A file without outboxes gets one with all defaults.
+    /// Completes a file from the environment. A file without outboxes gets an outbox with all
+    /// defaults.
     ///
     /// # Errors
     ///

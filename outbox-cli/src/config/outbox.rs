@@ -27,7 +27,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret. Do not print.
+    /// The secret text. Do not print it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -290,20 +290,20 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
     }
 }
 
-/// A completed outbox.
+/// An outbox whose settings are complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbox {
-    /// Section of the file.
+    /// The outbox's section of the file.
     pub section: OutboxSection,
     /// Database address.
     pub database_url: Secret,
-    /// Address of the log.
+    /// Address of the database log.
     pub log_url: Secret,
     /// NATS servers.
     pub nats_url: Secret,
     /// NATS credentials file.
     pub nats_credentials: Option<PathBuf>,
-    /// Message source (`ce-source`); `None`: default.
+    /// Message source (`ce-source`); `None`: the library's default.
     pub source: Option<String>,
 }
 

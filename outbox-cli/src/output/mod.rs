@@ -33,7 +33,6 @@ pub(crate) trait Print: Serialize {
     fn text(&self) -> String;
 }
 
-/// Prints a list as a table.
 pub(crate) fn list<T: Columns + Serialize>(format: Format, things: &[T]) -> Result<(), CommandError> {
     match format {
         Format::Table => write(&table(things)),
@@ -41,7 +40,6 @@ pub(crate) fn list<T: Columns + Serialize>(format: Format, things: &[T]) -> Resu
     }
 }
 
-/// Prints a list as texts.
 pub(crate) fn many<T: Print>(format: Format, things: &[T]) -> Result<(), CommandError> {
     match format {
         Format::Table => write(&things.iter().map(Print::text).collect::<Vec<_>>().join("\n")),
@@ -65,7 +63,7 @@ fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     Ok(format!("{}\n", escaped(&text)))
 }
 
-/// Escapes the characters that JSON permits but a terminal interprets. They occur only inside
+/// Escapes the characters that JSON permits but a terminal interprets. They occur only inside JSON
 /// strings.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
@@ -95,11 +93,10 @@ pub(crate) fn say(words: &str) {
 }
 
 pub(crate) fn say_next(command: impl Into<Command>) {
-    // As above.
     let _ = write!(std::io::stderr(), "{}", next_line(&command.into(), ""));
 }
 
-/// Arguments may come from a row, so their control characters are escaped.
+/// Command arguments may come from a row, so their control characters are escaped.
 pub(crate) fn next_lines(next: &Next, margin: &str) -> String {
     let mut text = String::new();
     if let Some(command) = &next.command {

@@ -161,7 +161,7 @@ fn the_environment_wins_over_the_file() {
     assert!(!format!("{config:?}").contains("sqlite://"));
 }
 
-/// Otherwise messages of one database would go to another outbox's stream.
+/// Without the check, messages of one database would go to another outbox's stream.
 #[test]
 fn general_variable_never_overrides_an_outbox_address() {
     let text = "[[outbox]]\nname = \"a\"\ndatabase_url = \"sqlite://file\"\n[[outbox]]\nname = \"b\"";
@@ -186,7 +186,7 @@ fn settings_of_the_file_reach_the_relay() {
     assert_eq!(relay.retention, outbox::core::Retention::Keep);
 }
 
-/// No other database has a readable log, and falling back to polling would surprise operators.
+/// Only PostgreSQL has a readable log, and falling back to polling would surprise operators.
 #[test]
 fn a_log_of_another_database_is_refused() {
     let log = "[[outbox]]\n[outbox.log]\nread = true";

@@ -1,4 +1,4 @@
-//! Hostile rows from a login with the right to insert.
+//! Hostile message rows from a login with the right to insert.
 //!
 //! Invariant: each stored row is published or becomes a dead letter, rows of other aggregates
 //! are published, and the relay's memory is bounded.
@@ -449,7 +449,7 @@ async fn hostile_rows_of_the_log_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Logical, true, 4).await;
 }
 
-/// A row of 300 MB once ended every relay with 512 MiB before it sent anything.
+/// A row of 300 MB must not end a relay with 512 MiB of memory.
 async fn huge_row_becomes_dead_other_rows_are_published(reads_log: bool) {
     let kind = if reads_log { Kind::Logical } else { Kind::Postgres };
     let Some(place) = Place::open(kind).await else {

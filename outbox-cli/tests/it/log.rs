@@ -340,7 +340,7 @@ async fn logged_messages_without_log_relay_are_stuck() {
     assert!(doctor[1].contains("does not publish the inserts"), "{doctor:?}");
     place.execute(&publication.replace(" (id)", "")).await;
 
-    // As if the table alone was restored.
+    // The changed default simulates a restore of the table alone.
     place
         .execute(&format!(
             "ALTER TABLE {}.outbox_messages ALTER COLUMN status SET DEFAULT 0",
@@ -388,7 +388,7 @@ async fn logged_messages_without_log_become_pending() {
     }
 }
 
-/// Otherwise the relay would wait forever without an error.
+/// Without the check, the relay would wait forever without an error.
 #[tokio::test]
 async fn relay_without_log_setup_fails_with_next_step() {
     let Some(place) = Place::open(Kind::Logical).await else {

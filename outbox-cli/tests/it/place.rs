@@ -60,7 +60,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` without the server; the test is skipped.
+    /// `None` without the server: the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let nats = backend_url("OUTBOX_TEST_NATS_URL")?;
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
@@ -121,7 +121,7 @@ impl Place {
         )
     }
 
-    /// In one transaction, as a service in another language does.
+    /// Records events in one transaction, as a service in another language does.
     pub(crate) async fn record(&self, count: u32) {
         let tx = self.db.begin().await.unwrap();
         for number in 1..=count {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::operate::answer::run;
 
-/// As in `outbox print alerts | head -1`.
+/// Output to a closed pipe, as in `outbox print alerts | head -1`.
 #[test]
 fn closed_output_pipe_is_no_failure() {
     for what in ["alerts", "config"] {

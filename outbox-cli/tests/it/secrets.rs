@@ -17,7 +17,7 @@ fn with_login(address: &str, user: &str, password: &str) -> String {
     format!("{scheme}://{user}:{password}@{server}")
 }
 
-/// The server receives the password without requiring it.
+/// Each server receives the password without requiring it.
 fn servers(place: &Place) -> [(&'static str, String); 3] {
     [
         ("DATABASE_URL", with_login(&place.url, "postgres", OF_DATABASE)),

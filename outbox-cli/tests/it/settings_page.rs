@@ -16,7 +16,7 @@ are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `Pub
 ";
 
 struct Setting {
-    /// Line that starts the table; empty at top level.
+    /// Configuration line that starts the table; empty at top level.
     table: &'static str,
     line: &'static str,
     is_commented_out: bool,

@@ -25,7 +25,7 @@ fn printed() -> String {
 fn analyze(program: &str, arguments: &[&str], unit: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("outbox-relay.service");
-    // `verify` checks that the program exists.
+    // `systemd-analyze verify` checks that the program exists.
     let unit = unit.replace("/usr/local/bin/outbox", env!("CARGO_BIN_EXE_outbox"));
     std::fs::write(&file, unit).unwrap();
     Command::new(program).args(arguments).arg(&file).output().unwrap()
@@ -112,7 +112,7 @@ fn members(lists: &str, group: &str) -> HashSet<String> {
         .collect()
 }
 
-/// Last column of `strace -c`.
+/// System call names in the last column of `strace -c`.
 fn calls(table: &str) -> Vec<&str> {
     let rows = table.lines().skip(2).take_while(|line| !line.starts_with("---"));
     rows.filter_map(|row| row.split_whitespace().last()).collect()
@@ -233,7 +233,7 @@ async fn stuck_relay_is_alive_not_ready_for_systemd() {
     assert_eq!(program.get("/readyz").await.0, 503);
     place.execute(&rename("hidden", "outbox_messages")).await;
     eventually("a relay that is ready", async || {
-        // The socket buffers few messages.
+        // The notification socket buffers few messages.
         systemd.forget();
         program.get("/readyz").await.0 == 200
     })

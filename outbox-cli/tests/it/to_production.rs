@@ -25,7 +25,7 @@ struct Empty {
     place: Place,
     config: String,
     database: String,
-    /// Unique names, because roles are shared by the server.
+    /// Unique role names, because tests share the server's roles.
     roles: [(&'static str, String); 2],
     relay: Option<Program>,
     last: Option<Answer>,
@@ -126,7 +126,7 @@ impl Empty {
             discard: stream::DiscardPolicy::New,
             duplicate_window: Duration::from_mins(10),
             max_age: Duration::from_hours(14 * 24),
-            // The test server has less space than the page assumes.
+            // The test server has less space than the guide page assumes.
             max_bytes: 1 << 20,
             ..stream::Config::default()
         };
@@ -153,7 +153,7 @@ impl Empty {
         ];
         let mut answer = run(&all, &variables);
         if all[0] == "timeline" {
-            // A failed command is not repeated.
+            // The loop does not repeat a failed command.
             eventually("the order on the stream", async || {
                 answer = run(&all, &variables);
                 answer.code != Some(code) || answer.out.contains(" published ")

@@ -1,7 +1,7 @@
 //! Collects permissions that nats-server denies to this login.
 //!
-//! The server never answers a denied request: it reports the denial on the connection, and the
-//! request times out. So denials replace the timeouts in the findings.
+//! nats-server never answers a denied request: it reports the denial on the connection, and the
+//! request times out. So findings show denials instead of timeouts.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ impl Denied {
         self.set(|all| all.insert(denial));
     }
 
-    /// Adds one finding for all denials. It replaces findings of unanswered requests.
+    /// Adds one finding for all denials, which replaces findings of unanswered requests.
     pub(super) fn tell(&self, outbox: &Outbox, as_relay: bool, found: &mut Examination) {
         let denials = self.set(std::mem::take);
         if denials.is_empty() {

@@ -47,7 +47,7 @@ async fn examine(place: &Place, as_relay: bool) -> Result<Examination, CommandEr
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, as_relay, &mut found).await?;
-    // Worst first. The sort is stable, so equal states keep the order of checks.
+    // Worst findings first. The sort is stable, so equal states keep the order of checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
@@ -85,7 +85,7 @@ impl DoctorCommand {
     }
 }
 
-/// Finding for an error that prevents all further reads.
+/// Finding for a database error that prevents all further reads.
 fn away(advice: &Advice) -> Diagnosis {
     let (check, needed) = match advice.answer {
         Some(DatabaseAnswer::ColumnMissing) => (
@@ -116,7 +116,7 @@ async fn look_at_database(
     as_relay: bool,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    // Otherwise every read would time out in turn.
+    // If the database is down, every read would time out in turn.
     if let Err(advice) = asked(place, Box::pin(reach(place.store.connection()))).await {
         found.findings.push(away(&advice));
         return Ok(());
@@ -153,7 +153,7 @@ async fn look_at_database(
     look_at_server(place, found).await
 }
 
-/// An error counts as no.
+/// Whether new sessions are read-only. An error counts as no.
 pub(super) async fn only_reads(place: &Place) -> bool {
     let asked = outbox_admin::doctor::only_reads(place.store.connection());
     matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))

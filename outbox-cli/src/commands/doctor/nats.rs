@@ -1,4 +1,4 @@
-//! Reads settings of the stream and its consumers for `outbox doctor`. Consumes nothing.
+//! Reads settings of the stream and its consumers for `outbox doctor`. No message is consumed.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn ask(
         }
     };
     match tokio::time::timeout(place.timeout, publisher.preflight()).await {
-        // `outbox doctor` has rules of its own with more details than these warnings of the preflight.
+        // Own rules of `outbox doctor` give more details than these preflight warnings.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             found.made([Check::Nats]);
@@ -90,7 +90,7 @@ async fn ask(
     Ok(())
 }
 
-/// A missing or unsuitable stream, with a command that satisfies all stream checks.
+/// Finding for a missing or unsuitable stream, with a command that satisfies all stream checks.
 async fn unfit_stream(
     place: &Place,
     publisher: &JetStreamPublisher,
@@ -106,7 +106,7 @@ async fn unfit_stream(
                 stream = stream.with_max_bytes(MAX_BYTES);
             }
             if section.max_age.is_none() {
-                // As long as the retention of the outbox, which may be forever.
+                // `max_age` covers the retention of the outbox, which may be forever.
                 let age = wanted.retention.map(|kept| stream.max_age().max(kept));
                 stream = stream.with_max_age(age.unwrap_or_default());
             }
@@ -144,7 +144,7 @@ async fn unfit_stream(
 
 fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> Next {
     let own = format!("{prefix}.>");
-    // The server rejects overlapping subjects.
+    // nats-server rejects overlapping subjects of streams.
     let others = subjects
         .iter()
         .map(String::as_str)
@@ -228,7 +228,7 @@ async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<Consum
         .table_names()
         .map(|names| names.table(db.get_database_backend(), "inbox_messages"));
     let memory: Option<Duration> = match table {
-        // A missing table is already reported by the consumer checks.
+        // The consumer checks already report a missing table.
         Ok(table) => inbox_memory(db, &table, &info.name).await.ok().flatten(),
         Err(_) => None,
     };

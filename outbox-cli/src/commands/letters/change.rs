@@ -1,6 +1,6 @@
 //! Selection, preview and change of dead letters.
 //!
-//! Groups and limited selections are read first and changed by key.
+//! Dead letters of groups and limited selections are read first and changed by key.
 
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
 use outbox_admin::{LetterChange, LetterPreview, LetterRow};

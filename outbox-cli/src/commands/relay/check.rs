@@ -49,7 +49,6 @@ async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool without connections.
 async fn lazy(outbox: &Outbox) -> Result<DatabaseConnection, ConnectError> {
     let mut options = ConnectOptions::new(outbox.database_url.expose());
     options.min_connections(0);

@@ -12,11 +12,10 @@ use outbox::core::Health;
 
 use super::probes::Probes;
 
-/// Fails only if a relay does not run. Outages of broker or database do not matter.
+/// Liveness probe: fails only if a relay does not run. Outages of broker or database do not matter.
 pub(crate) const LIVEZ: &str = "/livez";
-/// Fails if anything is wrong.
+/// Readiness probe: fails on any problem.
 pub(crate) const READYZ: &str = "/readyz";
-/// Prometheus text format.
 pub(crate) const METRICS: &str = "/metrics";
 
 #[derive(Clone)]

@@ -71,8 +71,8 @@ impl LogChangeCommand {
             self.make.confirm.check(&place, async { Ok(1) }).await?;
             let before = asked(&place).await?;
             let changed = u64::from(!before.is_on || !before.takes_new);
-            // A slot is not transactional. A crash leaves an unfinished operation and steps that
-            // the same command completes.
+            // Slot changes are not transactional. A crash leaves an unfinished operation and steps
+            // that the same command completes.
             self.recorded(&place, OperationKind::InitLog, changed, log.init())
                 .await?;
             // A missing log relay is the next step, not a failure of `init`.
@@ -131,7 +131,7 @@ impl LogChangeCommand {
     }
 }
 
-/// The configured log. Sends no query, so the pool may be lazy.
+/// The configured log. Opening sends no query, so the pool may be lazy.
 pub(in crate::commands) fn of(outbox: &Outbox, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
     let log = PostgresLog::new(db, outbox.log_url.expose())?.named(&outbox.section.log.name)?;
     Ok(log.with_names(&outbox.table_names()?))
@@ -160,8 +160,8 @@ fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
     Ok(row.next.map_or(Outcome::Done, |next| next.state.into()))
 }
 
-/// Findings for `outbox doctor`; none without a log, unless the file requires one. `as_relay`:
-/// whether the login needs the rights of a relay.
+/// Log findings for `outbox doctor`; none without a log, unless the file requires a log.
+/// `as_relay`: whether the login needs the rights of a relay.
 pub(in crate::commands) async fn findings(
     place: &Place,
     as_relay: bool,
@@ -223,7 +223,7 @@ pub(in crate::commands) async fn findings(
     Ok(findings)
 }
 
-/// `None` if the log was never set up or the database has none.
+/// State of the log; `None` if the log was never set up or the database has none.
 pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     if place.store.connection().get_database_backend() != DbBackend::Postgres {
         return None;
@@ -247,7 +247,7 @@ pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason
     }
 }
 
-/// Logged messages of a span that may be unpublished; 0 without log support.
+/// Number of a span's logged messages that may be unpublished; 0 without log support.
 pub(in crate::commands) async fn undecided_between(
     place: &Place,
     from: OffsetDateTime,

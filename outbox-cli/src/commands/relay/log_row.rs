@@ -12,31 +12,30 @@ use crate::output::{self, Print, plain};
 
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// Whether the database has any log, or remains of one.
+/// Whether the database has a log, or remains of a log.
 pub(in crate::commands) fn is_there(status: &SlotStatus) -> bool {
     status.is_on || status.exists || status.takes_new || status.undecided > 0
 }
 
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct LogRow {
-    /// Slot name.
     name: String,
     pub(in crate::commands) is_on: bool,
     exists: bool,
     is_read: bool,
     is_lost: bool,
-    /// Every message up to this position is published or belongs to the table.
+    /// WAL position up to which every message is published or belongs to the table.
     stored: Option<u64>,
     retained_bytes: Option<u64>,
-    /// `null` if the server never invalidates the slot.
+    /// Bytes until the server invalidates the slot; `null` if never.
     safe_bytes: Option<u64>,
-    /// Bytes of WAL after that position.
+    /// Bytes of WAL after `stored`.
     behind_bytes: Option<u64>,
     stored_seconds_ago: Option<f64>,
-    /// Messages that may be unpublished, at most 10,000.
+    /// Logged messages that may be unpublished, at most 10,000.
     undecided: u64,
     oldest_undecided_seconds: Option<f64>,
-    /// Worst problem with its repair; `null` without one.
+    /// Worst log problem with its repair; `null` without a problem.
     pub(in crate::commands) next: Option<Reason>,
     #[serde(skip)]
     pub(in crate::commands) would: Option<&'static str>,

@@ -15,10 +15,10 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt, registry};
 
 use crate::config::{ConfigError, Environment, LogFormat, LogSection};
 
-/// Maximum bytes of a line.
+/// Maximum bytes of a log line.
 const LINE_MAX: usize = 16 * 1024;
 
-/// Bytes that a shortened JSON line keeps. Escapes may double them.
+/// Message bytes that a shortened JSON line keeps. Escapes may double them.
 const TEXT_MAX: usize = 1024;
 
 const FILTER: &str = "info,sqlx=warn,async_nats=warn";
@@ -75,7 +75,7 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Write for Lines {
-    /// The formatter writes whole lines.
+    /// The log formatter writes whole lines per call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let shown = match line.len() <= LINE_MAX {
             true => Cow::Borrowed(line),
@@ -96,7 +96,7 @@ fn cut_text(line: &str) -> String {
     line
 }
 
-/// The beginning of the line as the message of another line.
+/// A valid JSON line whose message is the beginning of an overlong line.
 fn cut_json(line: &str) -> String {
     let message = shortened(line.trim_end(), TEXT_MAX);
     let fields = serde_json::json!({ "message": message });

@@ -23,10 +23,10 @@ use crate::commands::{advice, servers};
 use crate::config::Outbox;
 use crate::invocation;
 
-/// A relay mostly waits.
+/// Few threads suffice: a relay mostly waits.
 const THREADS: usize = 2;
 
-/// Concurrent fetching, settling and lease renewal.
+/// One connection each for fetching, settling and lease renewal.
 const CONNECTIONS: u32 = 3;
 
 #[derive(Clone)]
@@ -36,8 +36,8 @@ pub(super) struct Shared {
     pub(super) shutdown: CancellationToken,
 }
 
-/// Starts an outbox. The receiver gets the result. At the end of the outbox, for any reason,
-/// `shutdown` is cancelled.
+/// Starts an outbox on its own threads. The receiver gets the outbox's result. When the outbox
+/// ends, for any reason, `shutdown` is cancelled.
 pub(super) fn start(
     index: usize,
     outbox: Outbox,
@@ -53,7 +53,8 @@ pub(super) fn start(
         .build()?;
     let (tell, ended) = oneshot::channel();
     thread::Builder::new().name(name).spawn(move || {
-        // The guard also works after a panic. Dropping `tell` reports the panic to the receiver.
+        // The guard cancels `shutdown` also after a panic. Dropping `tell` reports the panic to the
+        // receiver.
         let _ends = shared.shutdown.clone().drop_guard();
         recorder.take_thread();
         let outcome = check::named(&outbox, runtime.block_on(run(index, &outbox, &shared)));
@@ -65,7 +66,7 @@ pub(super) fn start(
 }
 
 async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failure> {
-    // A signal ends the wait for servers. Each step so far is complete or is repeated at the next
+    // A signal ends the wait for servers. Each completed step is kept or repeated at the next
     // start.
     let Some(runner) = shared
         .shutdown
@@ -76,7 +77,7 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     };
     let (runner, client) = runner?;
     shared.probes.runs(index, runner.health());
-    // Hints are optional.
+    // The relay also works without hints.
     let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shared.shutdown.clone());
     let listening = tokio::spawn(listening);
     let ended = runner.run_until(shared.shutdown.clone()).await;
@@ -87,7 +88,7 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     Ok(())
 }
 
-/// Replaces the library's advice about missing tables, which is for programs that link it.
+/// Replaces the library's advice about missing tables, which addresses programmers.
 fn explain(error: RunError, outbox: &Outbox) -> Failure {
     match error {
         RunError::Relay(RelayError::Store(StoreError::Setup(problem))) => {
@@ -161,7 +162,7 @@ async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure
     Ok(())
 }
 
-/// A server without a leader, or a concurrent change, is retried like an outage.
+/// A stream without a leader, or a concurrent stream change, is retried like an outage.
 async fn provision(stream: &EventStream, client: &Client) -> Result<(), Failure> {
     let mut pause = std::time::Duration::from_millis(100);
     loop {

@@ -7,7 +7,7 @@ use crate::config::Environment;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Systemd {
-    /// A path, or `@` and an abstract socket name.
+    /// Socket path, or `@` and an abstract socket name.
     #[cfg_attr(not(unix), expect(dead_code, reason = "systemd needs Unix"))]
     socket: Option<String>,
     watchdog: Option<Duration>,
@@ -15,7 +15,7 @@ pub(super) struct Systemd {
 
 impl Systemd {
     pub(super) fn new(environment: &Environment) -> Self {
-        // `WATCHDOG_PID` may name another process: the variables are inherited.
+        // The variables may be inherited, so `WATCHDOG_PID` may name another process.
         let is_ours = environment
             .get("WATCHDOG_PID")
             .is_none_or(|pid| pid == std::process::id().to_string());
@@ -56,7 +56,7 @@ impl Systemd {
             _ => SocketAddr::from_pathname(name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // A full queue must not block the program.
+        // A full socket queue must not block the program.
         socket.set_nonblocking(true)?;
         socket.send_to_addr(state.as_bytes(), &address)?;
         Ok(())

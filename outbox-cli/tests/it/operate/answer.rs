@@ -78,7 +78,7 @@ fn words(line: &str) -> Vec<String> {
     words.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// Commands of `outbox` are checked with the program's own parser.
+/// Suggested commands of `outbox` are checked with the program's own parser.
 #[track_caller]
 pub(crate) fn runs_as_printed(line: &str) {
     assert!(
@@ -178,7 +178,7 @@ pub(crate) fn at(place: &Place, nats: &str, words: &(impl Words + ?Sized)) -> An
     logged_in(place, &place.url, nats, words)
 }
 
-/// The output omits the options that suggested commands repeat.
+/// The output omits options that suggested commands repeat.
 pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =

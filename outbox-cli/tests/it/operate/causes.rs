@@ -1,4 +1,4 @@
-//! Causes in previews: produced on real servers, then fixed.
+//! Causes of failures in previews: produced on real servers, then fixed.
 
 use outbox::core::{MessageId, RelayHealth, Verdict};
 use outbox::nats::async_nats::jetstream;
@@ -70,7 +70,7 @@ async fn retry_preview_checks_the_cause() {
         return;
     };
     let place = &planted.place;
-    // Too large for the stream, so the relay makes it a dead letter.
+    // The message is too large for the stream, so the relay makes it a dead letter.
     stream(place, |config| config.max_message_size = 2_000).await;
     let large = refused(&planted, "1", "a".repeat(5_000)).await;
     let shown = ask(place, &format!("show {large} -o json")).expect(0).json();

@@ -1,4 +1,4 @@
-//! A missing right is named, with the command that prints its statement.
+//! An error names a missing right and the command that prints its statement.
 
 use outbox_admin::rights::Role;
 use sea_orm::ConnectionTrait as _;
@@ -36,7 +36,7 @@ async fn missing_right_has_the_grants_command(kind: Kind) {
     );
     let change = ask("retry --skip --all --yes").expect(1);
     assert!(change.said.contains("--role operator"), "{change:?}");
-    // The printed statements suffice.
+    // The printed statements suffice for the denied commands.
     for statement in printed(&told).lines().filter(|line| !line.starts_with("--")) {
         place.db.execute_unprepared(statement).await.unwrap();
     }

@@ -2,7 +2,7 @@
 
 use super::answer::run;
 
-/// A misspelt address must not create an empty database.
+/// A misspelt file address must not create an empty database.
 #[test]
 fn no_command_but_migrate_makes_a_file() {
     let folder = tempfile::tempdir().unwrap();

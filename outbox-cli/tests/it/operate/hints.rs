@@ -26,7 +26,7 @@ fn next(text: &str) -> &str {
     next.lines().next().unwrap()
 }
 
-/// Without the file, the command would address another outbox.
+/// Without `--config`, the suggested command would address another outbox.
 #[tokio::test]
 async fn suggested_command_keeps_the_given_options() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
@@ -50,7 +50,7 @@ async fn suggested_command_keeps_the_given_options() {
         let ask = |words: &str| -> Answer { run(&[&words.words()[..], &options].concat(), &variables) };
         let text = ask("timeline order/nobody").expect(5).said;
         assert!(next(&text).contains(" --config "), "{text}");
-        // Exit code 2 would be a malformed command line.
+        // Exit code 2 would mean a malformed command line.
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
         let text = ask(&format!("show {unknown}")).said;
         assert!(next(&text).contains("--outbox shop"), "{text}");

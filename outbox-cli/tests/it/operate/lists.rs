@@ -46,7 +46,7 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
         let answer = ask(place, &[&["list", "-o", "json"], words].concat()).expect(0);
         answer.ids()
     };
-    // Newest first.
+    // The list has the newest message first.
     assert_eq!(names(&[]), [two.to_string(), one.to_string()]);
     assert_eq!(names(&["--limit", "1"]), [two.to_string()]);
     for filter in [["--aggregate", "order/1"], ["--type", "order.placed"]] {
@@ -85,7 +85,7 @@ async fn each_form_holds_the_same_messages() {
         return;
     };
     let place = &planted.place;
-    // An id that would clear a terminal.
+    // The aggregate id contains a control sequence that would clear a terminal.
     let id = planted.placed("a\u{1b}[2J,\"b\"").await.to_string();
     for form in ["table", "json"] {
         let answer = ask(place, &format!("list -o {form}")).expect(0);
@@ -175,7 +175,7 @@ async fn an_outbox_is_chosen_by_its_name() {
             .contains("there is no outbox `c`; the file has `a`, `b`"),
         "{answer:?}"
     );
-    // The database has no tables.
+    // The database of outbox `b` has no tables.
     let answer = list(&["--outbox", "b"]).expect(1);
     assert!(
         answer

@@ -36,7 +36,7 @@ fn check_why(place: &Place, id: MessageId, subject: &str) {
     assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
 }
 
-/// Commands block the runtime, so the relay needs its own threads.
+/// `outbox` commands block the test's runtime, so the relay needs its own threads.
 async fn uncaptured_subject_is_reported(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -45,7 +45,7 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
     planted.placed("1").await;
     planted.publish().await;
     let id = planted.placed("2").await;
-    // Streams of one server cannot share a subject, so each test has its own.
+    // Streams of one server cannot share a subject, so each test has its own subject.
     let subject = format!("nobodys.{}", place.name);
     planted.set_subject("2", &subject).await;
     let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();

@@ -1,4 +1,4 @@
-//! Brings an outbox into a state, as services and relays would.
+//! Brings an outbox into a state that services and relays would cause.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
-    /// `None` without the server; the test is skipped.
+    /// `None` without the server: the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let place = Place::open(kind).await?;
         let mut names = TableNames::new();
@@ -119,7 +119,7 @@ impl Planted {
         fetched.due
     }
 
-    /// Also defers the messages that must wait.
+    /// Settles a message and defers the later messages that must wait.
     pub(crate) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
         let rows = self.fetch(leases).await;
         let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
@@ -166,7 +166,7 @@ impl Planted {
         self.handle_as(self.place.db.clone()).await;
     }
 
-    /// As [`Self::handle`], over another connection and existing tables.
+    /// As [`Self::handle`], over another database connection and existing tables.
     pub(crate) async fn handle_as(&self, db: DatabaseConnection) {
         self.handle_by("billing", db).await;
     }
@@ -194,7 +194,7 @@ impl Planted {
         self.set("headers = '[1]'", order_id).await;
     }
 
-    /// As `#[domain_event(subject = "…")]` does.
+    /// Sets the message's subject as `#[domain_event(subject = "…")]` does.
     pub(crate) async fn set_subject(&self, order_id: &str, subject: &str) {
         self.set(&format!("subject = '{subject}'"), order_id).await;
     }

@@ -1,4 +1,4 @@
-//! `outbox prove` on real servers: a healthy span balances, and each produced problem is named.
+//! `outbox prove` on real servers: a healthy span balances, and each produced problem is reported.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -29,8 +29,8 @@ async fn stream(planted: &Planted) -> (jetstream::Context, Stream) {
     (context, stream)
 }
 
-/// Publishes a message again with changed headers and without a message id, so the stream stores
-/// it.
+/// Publishes a message again with changed headers. Without a message id, the stream stores the
+/// copy.
 async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut HeaderMap)) {
     let (context, stream) = stream(planted).await;
     let message = stream.get_raw_message(stream_sequence).await.unwrap();
@@ -47,7 +47,7 @@ async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut
     sent.await.unwrap().await.unwrap();
 }
 
-/// The handler rejects everything, so dead letters are rewritten to handled.
+/// The consumer's handler rejects everything, so the test rewrites dead letters to handled rows.
 async fn handle(planted: &Planted) {
     planted.handle().await;
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
@@ -265,7 +265,7 @@ async fn one_ledger_has_inboxes_of_two_databases() {
         ]
     );
     assert_eq!(both["verdict"], "balanced");
-    // Without the other database, the proof finds less and reports no fault.
+    // Without the other database, the proof covers less and reports no fault.
     let one = prove(&service, &[]).expect(0).json();
     assert_eq!(
         books(&one),
@@ -313,7 +313,7 @@ async fn by_id(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     fails("by_id", &event)
 }
 
-/// A row left by a retry proves nothing about events handled at once.
+/// An inbox row left by a retry proves nothing about events handled at once.
 async fn strategies_without_rows_have_no_missing_events(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -385,7 +385,7 @@ async fn open_or_unknown_events_are_reported() {
     planted.close().await;
 }
 
-/// Reading would change a stream that deletes acknowledged messages.
+/// Reading as a consumer would change a stream that deletes acknowledged messages.
 #[tokio::test]
 async fn interest_and_work_queue_streams_are_rejected() {
     for retention in [RetentionPolicy::Interest, RetentionPolicy::WorkQueue] {
@@ -412,7 +412,7 @@ async fn proof_rejects_stream(retention: RetentionPolicy) {
         .create_stream(config)
         .await
         .unwrap();
-    // Without a consumer, retention Interest keeps nothing.
+    // Without a consumer, a stream with retention Interest keeps no messages.
     let durable = pull::Config {
         durable_name: Some("billing".to_owned()),
         ..pull::Config::default()

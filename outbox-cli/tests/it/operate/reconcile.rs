@@ -13,7 +13,7 @@ fn counts(answer: &Answer) -> [u64; 3] {
     ["compared", "missing", "published"].map(|key| json[key].as_u64().unwrap())
 }
 
-/// Also deletes the stream's deduplication state.
+/// Deletes stream messages and the stream's deduplication state.
 async fn lose(place: &Place) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let jetstream = jetstream::new(client);
@@ -41,7 +41,7 @@ async fn reconcile_publishes_lost_messages(kind: Kind) {
     planted.close().await;
 }
 
-/// Writers may choose ids without a time.
+/// Writers may choose message ids without a time.
 #[tokio::test]
 async fn ids_of_version_4_are_proved_and_restored() {
     for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {

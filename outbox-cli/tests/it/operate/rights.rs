@@ -99,7 +99,7 @@ impl Login {
         place.db.execute_unprepared(&drop).await.unwrap();
     }
 
-    /// Needed because the PostgreSQL test servers accept any password.
+    /// Disables the database login. Needed because the PostgreSQL test servers accept any password.
     pub(crate) async fn lock_out(&self, kind: Kind, place: &Place) {
         let user = &self.user;
         let statements = match kind {
@@ -117,7 +117,7 @@ impl Login {
         }
     }
 
-    /// Rolls back everything.
+    /// Whether the login may run a statement. The transaction is rolled back.
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();
         let tried = tx.execute_unprepared(sql).await;
@@ -128,7 +128,7 @@ impl Login {
         let is_denied = ["permission denied", "must be owner", "command denied"]
             .iter()
             .any(|words| error.contains(words));
-        // The server reports an incomplete row only if writing is allowed.
+        // The server reports an incomplete row only if the login may write.
         let is_incomplete = ["null value", "violates", "doesn't have a default"]
             .iter()
             .any(|words| error.contains(words));
@@ -315,7 +315,7 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
         } else {
             1
         };
-        // The operator runs first if the command needs its result.
+        // The operator's command runs first if the tested command needs its result.
         if !command.contains("cancel-retry") {
             let answer = ask(&viewer, command).expect(refused);
             assert!(
@@ -329,7 +329,7 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
     }
     let operations = ask(&viewer, "audit --limit 1 -o json").expect(0).ids();
     ask(&viewer, &format!("audit show {}", operations[0])).expect(0);
-    // Replayed copies would prevent forgetting.
+    // Replayed copies of messages would prevent forgetting.
     let copies = format!(
         "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",
         place.name

@@ -70,7 +70,7 @@ impl Served {
             }
             said.push_str(&line);
         };
-        // Keeps reading, or the program would block on a full pipe.
+        // The thread keeps reading the log, or the program would block on a full pipe.
         let log = Arc::new(Mutex::new(String::new()));
         let writes = log.clone();
         std::thread::spawn(move || {
@@ -86,7 +86,7 @@ impl Served {
     pub(crate) fn ended(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // The reader thread ends with the child.
+        // The log reader's thread ends with the child process.
         while Arc::strong_count(&self.log) > 1 {
             std::thread::yield_now();
         }

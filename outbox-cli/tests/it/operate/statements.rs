@@ -46,7 +46,7 @@ impl Proxy {
     }
 }
 
-/// Messages before the session start have no type.
+/// Records session messages. PostgreSQL messages before the session start have no type.
 async fn observe(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
@@ -77,7 +77,7 @@ async fn observe(
 /// Commands block the runtime, so the proxy needs its own threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_commands_use_read_only_sessions() {
-    // Commands that need a session of the changing kind; a doctor uses ordinary sessions.
+    // These commands need a session that may write; a doctor uses ordinary sessions.
     const OTHERS: [&str; 8] = [
         "doctor",
         "reconcile",

@@ -1,4 +1,4 @@
-//! An unavailable server is one finding and one wait.
+//! An unavailable server causes one finding and one wait.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ async fn a_pooler_is_named_by_commands() {
     for (words, said) in [
         (&["doctor"][..], "behind a pooler"),
         (&["status"], "unsupported startup parameter"),
-        // Its sessions have no parameters.
+        // Sessions of `migrate` set no parameters.
         (&["migrate"], "missing"),
     ] {
         let answer = logged_in(&place, pooler.url(), &place.nats, words);

@@ -1,4 +1,4 @@
-//! Database problems.
+//! Database problems found by `outbox doctor`.
 
 use std::path::Path;
 
@@ -100,7 +100,7 @@ async fn run(place: &Place, command: &str) {
     ask(place, command.trim_start_matches("outbox ")).expect(0);
 }
 
-/// The pause row was deleted, so its messages wait forever. Only the doctor reports it.
+/// The pause row was deleted, so the held messages wait forever. Only `outbox doctor` reports this.
 async fn messages_held_without_pause_are_found_and_released(kind: Kind) {
     let Some(planted) = sound(kind).await else { return };
     let place = &planted.place;

@@ -1,4 +1,4 @@
-//! NATS problems, and unavailable servers.
+//! NATS problems found by `outbox doctor`, and unavailable servers.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn added(command: &str) -> Config {
             }
             ("--dupe-window", _) => config.duplicate_window = Duration::from_secs(number()),
             ("--max-age", _) => config.max_age = Duration::from_secs(number()),
-            // The server reserves these bytes, and the test server has little space.
+            // The server reserves `max_bytes`, and the test server has little space.
             ("--max-bytes", _) => config.max_bytes = number().min(1 << 20).try_into().unwrap(),
             ("--replicas", _) => config.num_replicas = number().try_into().unwrap(),
             ("--discard", "new") => config.discard = DiscardPolicy::New,
@@ -70,7 +70,7 @@ async fn missing_stream_or_wrong_subjects_are_findings() {
     context.delete_stream(&place.name).await.unwrap();
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["stream"]);
-    // The command must not mention the library, and the created stream must have no findings.
+    // The suggested command must not mention the library, and its stream must have no findings.
     assert!(!answer.out.contains("EventStream"), "{answer:?}");
     context
         .create_stream(added(&next(&answer, "stream")))

@@ -1,4 +1,4 @@
-//! One table restored alone, or a clock set back.
+//! Problems after one table was restored alone, or a clock was set back.
 
 use sea_orm::ConnectionTrait as _;
 

@@ -121,7 +121,7 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
     };
     let place = &planted.place;
     planted.placed("1").await;
-    // The same aggregate, so the message is second on the stream.
+    // The second event has the same aggregate, so its message is second on the stream.
     let second = planted.placed("1").await;
     planted.publish().await;
     planted.make_inbox().await;
@@ -152,7 +152,7 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
     planted.close().await;
 }
 
-/// `consumers list` and `doctor` agree with `why`.
+/// `consumers list` and `doctor` report the same cause as `why`.
 fn full_consumer_explanation_is_printed(planted: &Planted) {
     let listed = ask(&planted.place, "consumers list -o json").expect(0).json();
     let lag = &listed[0];
@@ -171,7 +171,7 @@ async fn count(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// The second event has left the stream, and a process holds the third.
+/// Setup: the second event has left the stream, and a process holds the third event.
 async fn sequence_gap_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
