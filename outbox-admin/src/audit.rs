@@ -67,7 +67,7 @@ pub struct OperationDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: OperationRow,
-    /// Recorded message ids, at most 1,000. The counts below cover these.
+    /// Recorded message ids, at most the first 1,000. The counts below cover these.
     pub named: u64,
     /// Whether all ids were recorded.
     pub names_all: bool,

@@ -168,7 +168,7 @@ pub async fn preview(
 ///
 /// # Cancellation
 ///
-/// A dropped call has the effects of an error.
+/// A dropped call has the same effect as an error.
 pub async fn carry_out(store: &impl OutboxAudit, operation: &Operation) -> Result<Operation, StoreError> {
     let mut operation = operation.clone();
     while !operation.is_finished() {

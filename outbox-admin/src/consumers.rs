@@ -387,7 +387,6 @@ mod tests {
         assert_eq!(troubles(&asked), []);
         assert!(!asked.is_doubtful());
 
-        // A process that is busy with handlers has no open pull request.
         let mut busy = ConsumerRow {
             is_receiving: Some(false),
             ..row(1, 1)

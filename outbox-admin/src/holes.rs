@@ -81,8 +81,7 @@ async fn of_span(
     aggregate: &Aggregate,
     (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
 ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
-    // Unpublished rows are read before and after the search, because relays may publish rows
-    // meanwhile.
+    // Unpublished rows are read before and after the search: relays may publish meanwhile.
     let Some(mut rows) = unpublished(store, aggregate, (from, until)).await? else {
         return Ok(None);
     };

@@ -20,7 +20,6 @@ const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 
 const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// Maximum difference between clocks.
 const CLOCKS_APART: Duration = Duration::minutes(5);
 
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();

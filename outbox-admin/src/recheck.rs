@@ -171,7 +171,6 @@ fn cause(holds: Holds, obstacle: Option<Obstacle>, what: String, next: Next) -> 
     }
 }
 
-/// `None`: the message has no failure and no obstacle.
 fn judge(
     found: &FoundMessage,
     surroundings: &Surroundings,

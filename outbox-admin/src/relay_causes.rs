@@ -117,7 +117,6 @@ pub(crate) fn reasons(relays: &[LiveRelay]) -> Vec<Reason> {
     failing.into_iter().chain(apart).collect()
 }
 
-/// Reports missing leases, and leases that end too late.
 pub(crate) fn leases(leases: &[PartitionOwner]) -> Option<Reason> {
     let present = u16::try_from(leases.len()).unwrap_or(u16::MAX);
     if present < PARTITIONS {
@@ -135,7 +134,6 @@ pub(crate) fn leases(leases: &[PartitionOwner]) -> Option<Reason> {
     (ahead > 0).then(|| Reason::new(State::Degraded, what, "outbox relay list"))
 }
 
-/// `None` if all destinations and sources agree.
 fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
     let mut registered = relays
         .iter()

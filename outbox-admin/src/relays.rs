@@ -114,7 +114,7 @@ fn health<S: Serializer>(health: &Option<RelayHealth>, to: S) -> Result<S::Ok, S
 }
 
 /// Live relays by start, then dead relays: expired registrations and expired leases, until replaced
-/// by another relay.
+/// by live relays.
 ///
 /// # Errors
 ///

@@ -10,8 +10,8 @@ use crate::verdict::{Reason, State};
 use crate::words::counted;
 
 impl Status {
-    /// Adds a reason for a full stream, before other reasons of its state: stuck if the stream
-    /// rejects unpublished messages, otherwise degraded.
+    /// Adds a reason for a full stream, before other reasons of its state: stuck if unpublished
+    /// messages are rejected, otherwise degraded.
     pub fn see_stream(&mut self, stream: &StreamFacts) {
         let Some(reason) = reason(stream, self.backlog.pending) else {
             return;

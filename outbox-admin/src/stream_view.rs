@@ -97,7 +97,6 @@ pub async fn look_ahead(
     preview: &mut Preview,
     patience: Duration,
 ) -> Option<String> {
-    // The change publishes nothing.
     if preview.first.is_empty() {
         return None;
     }

@@ -17,7 +17,7 @@ pub enum Outcome {
     Degraded,
     /// Work stops until an operator acts: exit code 4.
     Stuck,
-    /// The command found nothing that matches: exit code 5.
+    /// Nothing matched the selection: exit code 5.
     NothingMatched,
 }
 

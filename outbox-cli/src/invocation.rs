@@ -31,7 +31,6 @@ pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     GIVEN.get_or_init(|| given.collect());
 }
 
-/// The suggested command with the outbox options, ready to copy.
 pub(crate) fn command(command: &Command) -> String {
     let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
     match COMMANDS.get() {

@@ -133,7 +133,6 @@ async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Resul
             "SELECT CAST(extract(epoch FROM pg_catalog.clock_timestamp()) AS double precision) AS now"
         }
         DbBackend::MySql => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE) AS now",
-        // SQLite uses this machine's clock.
         _ => return Ok(()),
     };
     let asked = seconds(OffsetDateTime::now_utc());

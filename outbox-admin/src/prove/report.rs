@@ -1,6 +1,6 @@
 //! The ledger of a span.
 //!
-//! Invariant: the verdict follows from counts and unread parts of the ledger.
+//! Invariant: the verdict follows from counts and unread parts.
 
 use outbox_core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
@@ -116,7 +116,7 @@ pub struct ConsumerBooks {
     pub handled: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Events with a failed last attempt.
+    /// Events that failed.
     pub failed: u64,
     /// Open events.
     pub open: u64,

@@ -223,7 +223,6 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         sender.ghosts.add(event.id, Some(first.position), shown);
-        // The ghost's sequence is present, but its order is not judged.
         let of_ghost = Fact { position: 0, ..first };
         self.number(event.id, first, Some(of_ghost), false);
         Ok(())

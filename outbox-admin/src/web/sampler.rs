@@ -68,7 +68,6 @@ pub(super) struct Sampler {
 
 pub(super) async fn latest<S: OutboxReader>(app: &Arc<App<S>>) -> Result<Arc<Sample>, Problem> {
     let app = app.clone();
-    // The task continues if the browser disconnects.
     match tokio::spawn(async move { sample(&app).await }).await {
         Ok(sample) => sample,
         Err(error) => Err(Problem::Failed(error.to_string())),

@@ -33,7 +33,6 @@ pub(super) struct Visit {
 pub(super) struct Page {
     pub(super) title: String,
     pub(super) body: Markup,
-    /// Whether the browser reloads the page periodically.
     pub(super) is_live: bool,
 }
 
@@ -126,7 +125,6 @@ impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App<S>>) -> Result<Self, StatusCode> {
-        // The guard has already rejected requests without access.
         let access = parts
             .extensions
             .get::<Access>()

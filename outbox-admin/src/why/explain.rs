@@ -263,7 +263,6 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
 /// Later due times come from pauses.
 const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
-/// `None` if the message is publishable now.
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let stored = &message.stored;
     let is_sequenced = stored.sequence.is_some();
@@ -336,7 +335,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
     let show = Command::from("outbox show").arg(stored.id);
-    // A back-off, not only a delay, changes the due time of unsequenced messages.
+    // A back-off also changes the due time of unsequenced messages.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!("{} is delayed: due in {}", named(stored), left(wait));

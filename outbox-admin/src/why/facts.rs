@@ -48,12 +48,10 @@ pub(super) struct Facts {
     pub(super) halting: Option<StoredMessage>,
     pub(super) head: Option<AggregateHead>,
     pub(super) relays: Vec<LiveRelay>,
-    /// Expired relays, read only if no relay is alive.
     pub(super) expired: Vec<ExpiredRelay>,
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
     pub(super) broker: Broker,
-    /// `None` if consumers were not read.
     pub(super) readers: Option<Result<Readers, String>>,
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,

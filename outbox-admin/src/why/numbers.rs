@@ -66,7 +66,7 @@ pub(super) fn gap(
     ))
 }
 
-/// An inbox row beyond the position proves that the consumer left strategy `sequence`.
+/// A row beyond the position proves that the strategy changed.
 pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
     let is_done = |event: EventId| {
         let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];
@@ -143,7 +143,6 @@ mod tests {
         };
         no_gap(Some(5), at(4, None));
         no_gap(Some(5), at(4, Some(5)));
-        // A consumer may start in the middle of an aggregate.
         no_gap(Some(5), at(0, None));
         no_gap(Some(5), at(0, Some(9)));
         no_gap(Some(5), at(5, None));

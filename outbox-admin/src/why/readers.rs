@@ -396,7 +396,6 @@ mod tests {
         assert_eq!(judge_fifth(&at(4)).0, []);
         let (findings, said) = judge_fifth(&at(5));
         assert!(findings.is_empty() && said.contains("is at #5"), "{said}");
-        // The message is skipped, as by a consumer recreated past it.
         let left = |reader: &mut Reader| {
             at(3)(reader);
             reader.floor = 9;
@@ -446,7 +445,6 @@ mod tests {
             said.contains("failed there 2 times: no price") && said.contains(waits),
             "{said}"
         );
-        // The handler is running, or its process crashed.
         assert!(!said_behind(EffectOutcome::Failed, None).contains(waits));
         assert!(!said_behind(EffectOutcome::Handled, None).contains(waits));
     }

@@ -405,7 +405,6 @@ async fn halting_dead_letter_explains_blocked_messages() {
         &[(Cause::DeadLetter, State::Stuck)],
         "it halts its aggregate",
     );
-    // An unsequenced message does not wait for a dead letter.
     let alone = record(&store, [Probe::sampled("a", 1)]);
     check(
         &why(&store, alone).await,

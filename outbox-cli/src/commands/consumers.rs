@@ -157,7 +157,6 @@ impl PauseConsumerCommand {
     }
 }
 
-/// Bound on the stream query that only adds a warning.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Warns of an unknown consumer: misspelt, or not created yet.

@@ -59,7 +59,6 @@ pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
                 let connection = connection(stream, router.clone(), bounds.patience, stop.clone());
                 open.push_back(tasks.spawn(connection));
             }
-            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted; open connections are closed");
@@ -151,7 +150,6 @@ mod tests {
 
     async fn received(mut stream: TcpStream) -> String {
         let mut answer = Vec::new();
-        // The server may end the connection with a reset.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
     }

@@ -53,8 +53,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The default actor, from environment and kernel. Callers can change both, so the actor proves no
-/// identity.
+/// The default actor, from environment and kernel. The caller can change both, so the actor proves
+/// no identity.
 fn user_and_machine() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();

@@ -25,7 +25,6 @@ pub(super) fn previewed(format: Format, plan: &Plan) -> Result<Outcome, CommandE
 pub(super) struct Changed {
     change: String,
     changed: u64,
-    /// Operation id; `None` if nothing changed.
     operation: Option<String>,
     what: String,
 }

@@ -105,7 +105,7 @@ struct Forgot {
     change: &'static str,
     messages: u64,
     left: Vec<String>,
-    /// Operation id; `None` if all aggregates were left unchanged.
+    /// `None` if all aggregates were left unchanged.
     operation: Option<String>,
     /// Number of erased dead letters, if requested.
     dead_letters: Option<u64>,

@@ -120,18 +120,15 @@ impl ReconcileCommand {
 struct Reconciliation {
     since: String,
     until: String,
-    /// Number of published messages compared with the stream.
     compared: u64,
-    /// Number of compared messages missing on the stream.
     missing: u64,
     applied: bool,
-    /// Number of missing messages published now.
     published: u64,
-    /// Number of missing messages that the stream dropped as duplicates.
+    /// Missing messages that the stream dropped as duplicates.
     dropped: u64,
     /// Operation id, if anything was published.
     operation: Option<String>,
-    /// Number of messages beyond the log position, not compared; at most 1,000,000.
+    /// Messages beyond the log position, not compared; at most 1,000,000.
     left_out: u64,
 }
 

@@ -117,7 +117,7 @@ impl ServeCommand {
         let stop = shutdown::on_signals();
         tokio::select! {
             () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
-            // An open page keeps its connection, which would delay the exit of the program.
+            // An open page keeps its connection, which would delay the program's exit.
             () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
         }
         Ok(Outcome::Done)

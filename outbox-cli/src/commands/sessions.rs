@@ -42,7 +42,7 @@ pub(super) async fn open(
     Box::pin(open_lazily(options)).await
 }
 
-/// Opens a SQLite file lazily; SeaORM would open the file at once.
+/// Opens SQLite lazily; SeaORM would open the file at once.
 fn of_file(
     address: &str,
     sessions: Sessions,
@@ -138,7 +138,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("outbox.db");
         let url = format!("sqlite://{}?mode=rwc", file.display());
-        // A read-only session creates no file.
         std::fs::File::create(&file).unwrap();
         check(&url, "CREATE TABLE never_made (id INTEGER)").await;
     }

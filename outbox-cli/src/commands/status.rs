@@ -117,7 +117,7 @@ async fn look(place: &Place) -> Look {
         Err(error) => return unknown(broker, &error.to_string()),
     };
     let filled = answered(place.timeout, stream::filled(place, client.clone())).await;
-    // nats-server gives no answer to a login without the right.
+    // NATS does not answer a login without the right.
     let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
     let consumers = async {
         let watched = stream::watched(place, client).await;
@@ -150,7 +150,6 @@ struct StatusRow {
 }
 
 impl StatusRow {
-    /// Adds `--outbox` to suggested commands.
     fn name_outbox(&mut self) {
         for reason in &mut self.status.reasons {
             invocation::name_outbox(&mut reason.next, &self.outbox);

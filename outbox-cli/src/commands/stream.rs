@@ -53,7 +53,7 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
     Ok(durables.into_iter().map(|info| info.name).collect())
 }
 
-/// `None` if it is unknown whether the consumer exists.
+/// `None` if the consumer's existence is unknown.
 pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) -> Option<bool> {
     let stream = &place.outbox.section.stream.name;
     let handle = jetstream::new(client).get_stream_no_info(stream).await.ok()?;

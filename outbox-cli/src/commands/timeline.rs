@@ -1,5 +1,5 @@
-//! `outbox timeline`: history of an aggregate's events. The command reads the inboxes of all
-//! outboxes in the file with the same stream.
+//! `outbox timeline`: history of an aggregate's events, from the inboxes of all outboxes in the
+//! file with the same stream.
 
 use std::fmt::Write as _;
 

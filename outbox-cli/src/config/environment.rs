@@ -19,7 +19,7 @@ use super::outbox::{Outbox, OutboxSection, Secret};
 /// Thread names start with the outbox name, and Linux truncates them to 15 bytes.
 const NAME_BYTES_MAX: usize = 12;
 
-/// The relay registry compares at most this many characters of a source.
+/// The relay registry compares this many characters of a source.
 const SOURCE_CHARS_MAX: usize = 255;
 
 /// Environment variables as a value.

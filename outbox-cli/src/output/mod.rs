@@ -28,7 +28,6 @@ pub enum Format {
     Json,
 }
 
-/// A value that people read as text.
 pub(crate) trait Print: Serialize {
     fn text(&self) -> String;
 }

@@ -60,7 +60,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` without the server: the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let nats = backend_url("OUTBOX_TEST_NATS_URL")?;
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);

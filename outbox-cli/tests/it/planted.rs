@@ -49,8 +49,7 @@ fn listed(called: &Called) -> BTreeSet<String> {
     called.operators.iter().cloned().chain(functions).collect()
 }
 
-/// Functions and operators that the log's statements call. Other words before a bracket are tables
-/// or keywords.
+/// Called functions and operators: other words before a bracket are tables or keywords.
 async fn called(log: &str, db: &DatabaseConnection) -> Called {
     let names = "SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace";
     let names = Statement::from_string(DbBackend::Postgres, names);

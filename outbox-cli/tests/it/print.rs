@@ -4,7 +4,6 @@ use std::process::Command;
 
 use crate::operate::answer::run;
 
-/// Output to a closed pipe, as in `outbox print alerts | head -1`.
 #[test]
 fn closed_output_pipe_is_no_failure() {
     for what in ["alerts", "config"] {

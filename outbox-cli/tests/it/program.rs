@@ -325,7 +325,7 @@ async fn json_log_line_is_an_object_with_outbox_name() {
     assert!(lines.iter().any(|line| line["threadName"] == "shop"), "{log}");
 }
 
-/// The second outbox may not create its stream, so the program also ends the first outbox.
+/// The second outbox may not create its stream, which also ends the first outbox.
 #[tokio::test]
 async fn failed_outbox_start_stops_other_outboxes() {
     let Some(place) = Place::open(Kind::Sqlite).await else {

@@ -9,7 +9,6 @@ use outbox::core::telemetry::{METRICS, Metric};
 use outbox_admin::rights::{GRANTS, When};
 use outbox_cli::Program;
 
-/// The page documents options once if at least this many commands have them.
 const COMMON: usize = 10;
 
 pub(crate) fn compare(name: &str, text: &str) {

@@ -17,7 +17,6 @@ fn with_login(address: &str, user: &str, password: &str) -> String {
     format!("{scheme}://{user}:{password}@{server}")
 }
 
-/// Each server receives the password without requiring it.
 fn servers(place: &Place) -> [(&'static str, String); 3] {
     [
         ("DATABASE_URL", with_login(&place.url, "postgres", OF_DATABASE)),

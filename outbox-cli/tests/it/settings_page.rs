@@ -16,7 +16,6 @@ are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `Pub
 ";
 
 struct Setting {
-    /// Configuration line that starts the table; empty at top level.
     table: &'static str,
     line: &'static str,
     is_commented_out: bool,

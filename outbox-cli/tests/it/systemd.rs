@@ -112,7 +112,6 @@ fn members(lists: &str, group: &str) -> HashSet<String> {
         .collect()
 }
 
-/// System call names in the last column of `strace -c`.
 fn calls(table: &str) -> Vec<&str> {
     let rows = table.lines().skip(2).take_while(|line| !line.starts_with("---"));
     rows.filter_map(|row| row.split_whitespace().last()).collect()
@@ -233,7 +232,6 @@ async fn stuck_relay_is_alive_not_ready_for_systemd() {
     assert_eq!(program.get("/readyz").await.0, 503);
     place.execute(&rename("hidden", "outbox_messages")).await;
     eventually("a relay that is ready", async || {
-        // The notification socket buffers few messages.
         systemd.forget();
         program.get("/readyz").await.0 == 200
     })

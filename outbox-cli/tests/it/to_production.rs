@@ -153,7 +153,6 @@ impl Empty {
         ];
         let mut answer = run(&all, &variables);
         if all[0] == "timeline" {
-            // The loop does not repeat a failed command.
             eventually("the order on the stream", async || {
                 answer = run(&all, &variables);
                 answer.code != Some(code) || answer.out.contains(" published ")

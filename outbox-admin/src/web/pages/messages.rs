@@ -92,7 +92,6 @@ async fn make_one<S: OutboxReader>(app: &App<S>, visit: &Visit, id: &str) -> Res
     Ok(Page::new(format!("Message {id}"), body))
 }
 
-/// Timeout of optional stream answers.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) async fn explain<S: OutboxReader>(

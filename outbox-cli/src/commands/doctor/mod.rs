@@ -153,7 +153,7 @@ async fn look_at_database(
     look_at_server(place, found).await
 }
 
-/// Whether new sessions are read-only. An error counts as no.
+/// Whether new sessions are read-only; an error counts as no.
 pub(super) async fn only_reads(place: &Place) -> bool {
     let asked = outbox_admin::doctor::only_reads(place.store.connection());
     matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))

@@ -223,7 +223,7 @@ pub(in crate::commands) async fn findings(
     Ok(findings)
 }
 
-/// State of the log; `None` if the log was never set up or the database has none.
+/// `None` if the log was never set up or the database has no log.
 pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
     if place.store.connection().get_database_backend() != DbBackend::Postgres {
         return None;

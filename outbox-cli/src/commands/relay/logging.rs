@@ -15,7 +15,6 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt, registry};
 
 use crate::config::{ConfigError, Environment, LogFormat, LogSection};
 
-/// Maximum bytes of a log line.
 const LINE_MAX: usize = 16 * 1024;
 
 /// Message bytes that a shortened JSON line keeps. Escapes may double them.
@@ -75,7 +74,6 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Write for Lines {
-    /// The log formatter writes whole lines per call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let shown = match line.len() <= LINE_MAX {
             true => Cow::Borrowed(line),

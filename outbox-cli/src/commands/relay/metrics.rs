@@ -26,7 +26,7 @@ impl Metrics {
 
     pub(super) fn recorder_of(&self, outbox: &str) -> &'static OfOutbox {
         let label = Label::new("outbox", outbox.to_owned());
-        // The recorder is leaked: it lives as long as the program.
+        // The leaked recorder lives as long as the program.
         Box::leak(Box::new(OfOutbox {
             all: self.0.clone(),
             label,

@@ -36,8 +36,8 @@ pub(super) struct Shared {
     pub(super) shutdown: CancellationToken,
 }
 
-/// Starts an outbox on its own threads. The receiver gets the outbox's result. When the outbox
-/// ends, for any reason, `shutdown` is cancelled.
+/// Starts an outbox. The receiver gets the outbox's result. When the outbox ends, for any reason,
+/// `shutdown` is cancelled.
 pub(super) fn start(
     index: usize,
     outbox: Outbox,

@@ -51,8 +51,7 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         running.push(one::start(index, outbox, shared.clone()).map_err(CommandError::failed)?);
     }
     let outcome = tokio::select! {
-        // The watchdog branch is polled first, so systemd learns of the stop before the last relay
-        // ends.
+        // Polled first, so systemd learns of the stop before the last relay ends.
         biased;
         never = beside(&shared, &systemd) => match never {},
         outcome = all(running) => outcome,

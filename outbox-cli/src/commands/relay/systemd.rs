@@ -33,7 +33,6 @@ impl Systemd {
         self.watchdog.map(|watchdog| watchdog / 3)
     }
 
-    /// Sends a state such as `READY=1`.
     pub(super) fn tell(&self, state: &str) {
         if let Err(error) = self.try_tell(state) {
             tracing::warn!(%error, state, "systemd cannot be notified");

@@ -66,7 +66,6 @@ async fn operation_has_actor_reason_and_results(kind: Kind) {
     planted.close().await;
 }
 
-/// The test consumer's handler rejects every message.
 async fn letter_retry_has_the_state_of_its_letters(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -124,7 +123,6 @@ async fn killed_replay_continues(kind: Kind) {
         schema.unwrap_or_default()
     );
     place.db.execute_unprepared(&publish).await.unwrap();
-    // The first call writes the configuration file.
     let said = ask(place, "replay --all -o json").expect(0).json();
     assert_eq!(said["messages"], MESSAGES);
     let file = place.folder.path().join("outbox.toml");

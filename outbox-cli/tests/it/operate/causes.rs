@@ -70,7 +70,6 @@ async fn retry_preview_checks_the_cause() {
         return;
     };
     let place = &planted.place;
-    // The message is too large for the stream, so the relay makes it a dead letter.
     stream(place, |config| config.max_message_size = 2_000).await;
     let large = refused(&planted, "1", "a".repeat(5_000)).await;
     let shown = ask(place, &format!("show {large} -o json")).expect(0).json();

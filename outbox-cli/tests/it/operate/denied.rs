@@ -36,7 +36,6 @@ async fn missing_right_has_the_grants_command(kind: Kind) {
     );
     let change = ask("retry --skip --all --yes").expect(1);
     assert!(change.said.contains("--role operator"), "{change:?}");
-    // The printed statements suffice for the denied commands.
     for statement in printed(&told).lines().filter(|line| !line.starts_with("--")) {
         place.db.execute_unprepared(statement).await.unwrap();
     }

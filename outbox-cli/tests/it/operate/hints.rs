@@ -50,7 +50,6 @@ async fn suggested_command_keeps_the_given_options() {
         let ask = |words: &str| -> Answer { run(&[&words.words()[..], &options].concat(), &variables) };
         let text = ask("timeline order/nobody").expect(5).said;
         assert!(next(&text).contains(" --config "), "{text}");
-        // Exit code 2 would mean a malformed command line.
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
         let text = ask(&format!("show {unknown}")).said;
         assert!(next(&text).contains("--outbox shop"), "{text}");

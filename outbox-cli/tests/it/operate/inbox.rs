@@ -195,7 +195,6 @@ async fn consumer_is_listed_paused_and_resumed(kind: Kind) {
     let misspelt = ["consumers", "pause", "biling", "--reason", "the bank is away"];
     let preview = ask(place, &misspelt).expect(0);
     assert!(is_warned(&preview), "{preview:?}");
-    // An unknown consumer is paused nevertheless: it may be created later.
     let paused = ask(place, &[&misspelt[..], &["--yes"]].concat()).expect(0);
     assert!(is_warned(&paused), "{paused:?}");
     ask(place, "consumers resume biling --yes").expect(0);

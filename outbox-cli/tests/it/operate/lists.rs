@@ -46,7 +46,6 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
         let answer = ask(place, &[&["list", "-o", "json"], words].concat()).expect(0);
         answer.ids()
     };
-    // The list has the newest message first.
     assert_eq!(names(&[]), [two.to_string(), one.to_string()]);
     assert_eq!(names(&["--limit", "1"]), [two.to_string()]);
     for filter in [["--aggregate", "order/1"], ["--type", "order.placed"]] {
@@ -175,7 +174,6 @@ async fn an_outbox_is_chosen_by_its_name() {
             .contains("there is no outbox `c`; the file has `a`, `b`"),
         "{answer:?}"
     );
-    // The database of outbox `b` has no tables.
     let answer = list(&["--outbox", "b"]).expect(1);
     assert!(
         answer

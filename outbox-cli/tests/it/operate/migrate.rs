@@ -59,7 +59,7 @@ async fn missing_tables_are_created_with_migrate(kind: Kind) {
     );
     assert_eq!(place.count("inbox_messages", "1 = 1").await, 0);
 
-    // The setup looks as if a SeaORM migrator had created the tables.
+    // The setup simulates tables created by a SeaORM migrator.
     let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
     let drop = format!("DROP TABLE {}outbox_migrations", schema.unwrap_or_default());
     place.db.execute_unprepared(&drop).await.unwrap();

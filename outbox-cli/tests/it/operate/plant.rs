@@ -42,7 +42,6 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
-    /// `None` without the server: the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let place = Place::open(kind).await?;
         let mut names = TableNames::new();
@@ -142,7 +141,6 @@ impl Planted {
         self.publish_as_it_is().await;
     }
 
-    /// As [`Self::publish`], on an existing stream.
     pub(crate) async fn publish_as_it_is(&self) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
@@ -171,7 +169,6 @@ impl Planted {
         self.handle_by("billing", db).await;
     }
 
-    /// As [`Self::handle_as`], by another consumer.
     pub(crate) async fn handle_by(&self, consumer: &str, db: DatabaseConnection) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
@@ -184,7 +181,6 @@ impl Planted {
         inbox.drain().await.unwrap();
     }
 
-    /// As [`Self::publish`], after the owner of the partitions has left.
     pub(crate) async fn publish_after(&self, (owner, _): &(OwnerId, Vec<Lease>)) {
         self.store.leave(*owner).await.unwrap();
         self.publish().await;

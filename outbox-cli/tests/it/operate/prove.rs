@@ -47,7 +47,7 @@ async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut
     sent.await.unwrap().await.unwrap();
 }
 
-/// The consumer's handler rejects everything, so the test rewrites dead letters to handled rows.
+/// The handler rejects everything, so the test rewrites dead letters to handled.
 async fn handle(planted: &Planted) {
     planted.handle().await;
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
@@ -265,7 +265,6 @@ async fn one_ledger_has_inboxes_of_two_databases() {
         ]
     );
     assert_eq!(both["verdict"], "balanced");
-    // Without the other database, the proof covers less and reports no fault.
     let one = prove(&service, &[]).expect(0).json();
     assert_eq!(
         books(&one),
@@ -412,7 +411,7 @@ async fn proof_rejects_stream(retention: RetentionPolicy) {
         .create_stream(config)
         .await
         .unwrap();
-    // Without a consumer, a stream with retention Interest keeps no messages.
+    // Without a consumer, retention Interest keeps no messages.
     let durable = pull::Config {
         durable_name: Some("billing".to_owned()),
         ..pull::Config::default()

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// The user's end and the program's end of a pseudo-terminal.
 pub(super) fn open() -> (File, File) {
     let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&person).unwrap();

@@ -117,7 +117,7 @@ impl Login {
         }
     }
 
-    /// Whether the login may run a statement. The transaction is rolled back.
+    /// Whether the login may run the statement, which is rolled back.
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();
         let tried = tx.execute_unprepared(sql).await;
@@ -315,7 +315,6 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
         } else {
             1
         };
-        // The operator's command runs first if the tested command needs its result.
         if !command.contains("cancel-retry") {
             let answer = ask(&viewer, command).expect(refused);
             assert!(

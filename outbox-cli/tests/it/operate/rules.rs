@@ -159,7 +159,6 @@ fn the_help_of_each_command_has_the_exit_codes() {
         }
         let counts = subcommands
             .iter()
-            // Subcommands of `print` print files.
             .filter(|command| command.get_name() != "print")
             .map(|command| check(command, &format!("{path} {}", command.get_name())));
         counts.sum()

@@ -86,7 +86,6 @@ impl Served {
     pub(crate) fn ended(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // The log reader's thread ends with the child process.
         while Arc::strong_count(&self.log) > 1 {
             std::thread::yield_now();
         }

@@ -46,7 +46,7 @@ impl Proxy {
     }
 }
 
-/// Records session messages. PostgreSQL messages before the session start have no type.
+/// PostgreSQL messages before the session start have no type.
 async fn observe(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,

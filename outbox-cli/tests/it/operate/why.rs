@@ -168,7 +168,6 @@ fn full_stream_is_reported(planted: &Planted, first: MessageId) {
     assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
 }
 
-/// Case: a subject is full, although the stream has space.
 async fn full_subject_is_reported(planted: &Planted, first: MessageId, context: &jetstream::Context) {
     let place = &planted.place;
     let subject = format!("{}.one", place.name);

@@ -16,7 +16,6 @@ use super::answer::{Answer, ask};
 use super::plant::Planted;
 use crate::place::{Kind, Place};
 
-/// Findings, without settings of the test servers, which do not sync.
 fn found(answer: &Answer) -> Vec<(String, String)> {
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let json = answer.json();

@@ -159,7 +159,6 @@ async fn consumer_problems_are_findings(kind: Kind) {
             .map(|(check, _)| check)
             .collect::<Vec<_>>()
     };
-    // The failed event is an open dead letter.
     assert_eq!(names(&doctor(place, &[]).expect(3)), ["consumer-dead-letters"]);
     ask(place, "dead-letters discard --all --yes").expect(0);
     assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
@@ -198,7 +197,6 @@ async fn consumer_problems_are_findings(kind: Kind) {
         ..good
     };
     context(place).await.update_stream(short).await.unwrap();
-    // The warning starts at half of `max_age`.
     eventually("a message that is nearly too old", async || {
         doctor(place, &[]).code == Some(4)
     })

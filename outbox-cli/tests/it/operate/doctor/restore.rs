@@ -1,4 +1,4 @@
-//! Problems after one table was restored alone, or a clock was set back.
+//! Problems of one table restored alone, or a clock set back.
 
 use sea_orm::ConnectionTrait as _;
 

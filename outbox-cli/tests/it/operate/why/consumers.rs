@@ -121,7 +121,6 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
     };
     let place = &planted.place;
     planted.placed("1").await;
-    // The second event has the same aggregate, so its message is second on the stream.
     let second = planted.placed("1").await;
     planted.publish().await;
     planted.make_inbox().await;
@@ -152,7 +151,6 @@ async fn full_consumer_explains_undelivered_message(kind: Kind) {
     planted.close().await;
 }
 
-/// `consumers list` and `doctor` report the same cause as `why`.
 fn full_consumer_explanation_is_printed(planted: &Planted) {
     let listed = ask(&planted.place, "consumers list -o json").expect(0).json();
     let lag = &listed[0];
