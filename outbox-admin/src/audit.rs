@@ -162,8 +162,8 @@ pub async fn show_inbox_operation(
     let named = operations.letters_of(id).await?;
     let count = u64::try_from(named.len()).unwrap_or(u64::MAX);
     let named = DeadLetterSelection::ids(named);
-    // Reads marked before open ones: a dead letter that changes in between is counted twice, never
-    // as handled.
+    // Marked letters are read before open letters: a letter that changes in between is counted
+    // twice, never as handled.
     let marked = letters
         .count(&named.clone().status(DeadLetterStatus::Retry))
         .await?;

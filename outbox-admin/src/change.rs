@@ -107,7 +107,7 @@ pub struct Preview {
     pub messages: u64,
     /// Whether `messages` is complete: counting stops after [`PREVIEW_MAX`].
     pub is_complete: bool,
-    /// Number of their aggregates.
+    /// Number of selected aggregates.
     pub aggregates: u64,
     /// Halted aggregates released.
     pub halts_ended: u64,

@@ -1,8 +1,8 @@
 //! Reads one aggregate's messages with bounded cost.
 //!
 //! Unpublished messages have small indexes. Published messages are only indexed by id, which rises
-//! with time. Their search covers a bounded number of rows before the aggregate's last recording,
-//! and the newest rows for copies. Invariant: time spans not searched are reported.
+//! with time. The search covers a bounded number of rows before the aggregate's last recording, and
+//! the newest rows for copies. Invariant: time spans not searched are reported.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -78,7 +78,7 @@ impl Object {
     }
 }
 
-/// Deployments with a right.
+/// Deployments that need the right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
     /// All deployments.

@@ -89,8 +89,8 @@ pub async fn answered<T>(
     answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
-/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns causes
-/// not checked.
+/// Adds to a preview whether causes still hold. Waits up to `patience` per answer. Returns parts
+/// that were not checked.
 pub async fn look_ahead(
     store: &impl OutboxReader,
     stream: &dyn StreamView,

@@ -39,7 +39,7 @@ pub struct Timeline {
     pub is_complete: bool,
     /// Missing sequences after the first event. Whether their events were published is unknown.
     pub holes: Vec<Hole>,
-    /// Sources not read.
+    /// Sources that could not be read.
     pub unseen: Vec<String>,
 }
 

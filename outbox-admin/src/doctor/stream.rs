@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::next::{Command, Next};
 use crate::words::quoted;
 
-/// Advice for removing a limit per subject. nats-server rejects a change of one setting.
+/// Advice for removing a limit per subject. nats-server rejects a change of only one setting.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
     "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
 

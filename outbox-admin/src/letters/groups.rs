@@ -102,8 +102,8 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
-/// At most `most` dead letters, oldest first, without payloads, and whether all. With `group`,
-/// reads the selection until enough members are found.
+/// At most `most` dead letters, oldest first, without payloads, and whether the list is complete.
+/// With `group`, reads the selection until enough members are found.
 ///
 /// # Errors
 ///

@@ -87,9 +87,9 @@ impl ProofRequest {
 /// Retention of rows of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsKept {
-    /// Rows forever.
+    /// All rows are kept.
     All,
-    /// Rows since this time.
+    /// Rows recorded since this time.
     Since(OffsetDateTime),
     /// No rows: deleted on publishing.
     Nothing,

@@ -15,7 +15,7 @@ use super::report::{Findings, Holes, Proof};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes::{self, Hole};
 
-/// Maximum aggregates per proof; each needs two statements.
+/// Maximum aggregates searched for holes at the end; each needs two statements.
 const ENDS_MAX: u32 = 10_000;
 
 #[derive(Debug, Default)]

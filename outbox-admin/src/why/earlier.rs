@@ -7,12 +7,12 @@ use time::Duration;
 
 const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// Maximum rows: about 0.02 s of database CPU.
+/// Maximum rows searched: about 0.02 s of database CPU.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 
 /// Published events of the aggregate before a message, at most 100, with sequences. Ordered
-/// consumers handle them first. Searches the 20,000 rows of all aggregates before the message;
-/// empty if the message is unsequenced.
+/// consumers handle these events first. Searches the 20,000 rows of all aggregates before the
+/// message; empty if the message is unsequenced.
 ///
 /// # Errors
 ///

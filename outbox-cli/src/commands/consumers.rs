@@ -111,7 +111,7 @@ impl PauseConsumerCommand {
                 Changed::new("pause", changed.into(), operation.id, what.to_owned()).say(self.place.output)
             }
         };
-        // The check comes last, so the pause does not wait for NATS.
+        // The warning comes last, so the pause does not wait for NATS.
         warn_of_stranger(&place, &self.consumer).await;
         outcome
     }

@@ -1,7 +1,7 @@
 //! `outbox prove`: the ledger of a span, from the inboxes of all outboxes in the file with the same
 //! stream.
 //!
-//! Invariant: only reads, with bounded memory.
+//! Invariant: the command only reads, with bounded memory.
 
 use std::fmt::Write as _;
 

@@ -62,8 +62,8 @@ fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     Ok(format!("{}\n", escaped(&text)))
 }
 
-/// Escapes the characters that JSON permits but a terminal interprets. They occur only inside JSON
-/// strings.
+/// Escapes the characters that JSON permits but a terminal interprets. These characters occur only
+/// inside JSON strings.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
