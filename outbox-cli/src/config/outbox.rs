@@ -290,7 +290,7 @@ fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retent
     }
 }
 
-/// An outbox whose settings are complete.
+/// An outbox with complete settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbox {
     /// The outbox's section of the file.

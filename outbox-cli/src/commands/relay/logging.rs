@@ -94,7 +94,7 @@ fn cut_text(line: &str) -> String {
     line
 }
 
-/// A valid JSON line whose message is the beginning of an overlong line.
+/// A valid JSON line with the beginning of an overlong line as message.
 fn cut_json(line: &str) -> String {
     let message = shortened(line.trim_end(), TEXT_MAX);
     let fields = serde_json::json!({ "message": message });
