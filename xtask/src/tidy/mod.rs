@@ -2,6 +2,7 @@
 //! checked.
 
 pub(crate) mod guarantees;
+mod language;
 
 use std::fs;
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
+use self::language::Language;
 use crate::graph;
 use crate::workspace::Workspace;
 
@@ -70,12 +72,14 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let files = files(root)?;
-    let mut problems = Vec::new();
+    let (mut problems, mut language) = (Vec::new(), Language::default());
     for path in &files {
         if let Ok(text) = fs::read_to_string(root.join(path)) {
             problems.extend(problems_of(path, &text));
+            language.read(path, &text);
         }
     }
+    problems.extend(language.problems());
     problems.extend(guarantees::problems(root, &files));
     Ok(problems)
 }
