@@ -9,12 +9,12 @@ use outbox_core::retry::Backoff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// Dead-letter it with its raw bytes.
+    /// The delivery is dead-lettered with its raw bytes.
     #[default]
     DeadLetter,
-    /// Acknowledge and log it. For streams with other traffic.
+    /// The delivery is acknowledged and logged. For streams that also carry other messages.
     Ignore,
-    /// Retry it after the longest [`InboxConfig::backoff`], without using attempts.
+    /// The delivery is retried after the longest [`InboxConfig::backoff`], without using attempts.
     Retry,
 }
 
@@ -22,29 +22,29 @@ pub enum Unreadable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownVersion {
-    /// Dead-letter it.
+    /// The message is dead-lettered.
     #[default]
     DeadLetter,
-    /// Return it to the broker, as [`UnknownEvent::Retry`] does. Later messages of its aggregate
-    /// can run before it, except with order `strict` or strategy `sequence`.
+    /// The message returns to the broker, as with [`UnknownEvent::Retry`]. Later messages of its
+    /// aggregate can run before it, except with order `strict` or strategy `sequence`.
     Retry,
-    /// Acknowledge and log it.
+    /// The message is acknowledged and logged.
     Ignore,
 }
 
 /// Handling of event types that only another program or version handles, under the same consumer
-/// name. All other event types are skipped.
+/// name. Event types without any handler are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownEvent {
-    /// Return it to the broker until a process handles it, with delays from the shortest to the
-    /// longest [`InboxConfig::backoff`]. Uses no attempts. All messages wait for it with order
-    /// `strict`, later messages of its aggregate with strategy `sequence`.
+    /// The message returns to the broker until a process handles it, with delays from the shortest
+    /// to the longest [`InboxConfig::backoff`]. No attempt is used. With order `strict` all other
+    /// messages wait, with strategy `sequence` later messages of its aggregate.
     #[default]
     Retry,
-    /// Acknowledge and count it, and log it once.
+    /// The message is acknowledged, counted, and logged once.
     Skip,
-    /// Dead-letter it.
+    /// The message is dead-lettered.
     DeadLetter,
 }
 
@@ -65,36 +65,38 @@ pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
-    /// Concurrent handlers per consumer. Each uses a database connection. 1 to 1,024, default 8.
+    /// Maximum concurrent handlers per consumer. Each handler uses a database connection. 1 to
+    /// 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries per consumer in memory behind a failed or missing message. Above this bound,
-    /// deliveries return to the broker for at least one second and keep their order. 1 to 100,000,
-    /// default 4,096.
+    /// Maximum deliveries per consumer in memory behind a failed or missing message. Above this
+    /// bound, deliveries return to the broker for at least one second and keep their order. 1 to
+    /// 100,000, default 4,096.
     pub blocked_max: usize,
-    /// Bytes of payloads and headers in memory per consumer. At this bound the inbox stops
+    /// Maximum bytes of payloads and headers in memory per consumer. At this bound the inbox stops
     /// receiving and returns blocked deliveries. One delivery is always accepted. Retried dead
     /// letters can use the same amount again; the broker driver holds up to four deliveries for
-    /// each of `concurrency`, or two batches if larger. At least 64 KiB, default 16 MiB.
+    /// each of `concurrency`, or two batches if they are larger. At least 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
-    /// Unacknowledged deliveries per consumer over all processes, including returned deliveries:
-    /// `max_ack_pending` on NATS. At this bound the broker sends nothing new. `concurrency` to
-    /// 1,000,000, default 100,000. Always 1 with order `strict`.
+    /// Maximum unacknowledged deliveries per consumer over all processes, including returned
+    /// deliveries: `max_ack_pending` on NATS. At this bound the broker sends no new messages.
+    /// `concurrency` to 1,000,000, default 100,000. Always 1 with order `strict`.
     pub ack_pending_max: usize,
     /// Time until the broker redelivers an unacknowledged message. 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
-    /// Longest run of a handler, which is then cancelled and rolled back as a failed attempt. More
-    /// than zero and shorter than `ack_wait`, default 20 s.
+    /// Maximum run time of a handler. A longer run is cancelled and rolled back as a failed
+    /// attempt. More than zero and shorter than `ack_wait`, default 20 s.
     pub handler_timeout: Duration,
-    /// Failed attempts until a message is dead-lettered. Outages of database and broker use none. 1
-    /// to 1,000,000, default 12.
+    /// Failed attempts until a message is dead-lettered. Outages of database and broker use no
+    /// attempts. 1 to 1,000,000, default 12.
     pub attempts_max: u32,
-    /// Delays between attempts. The shortest is more than zero. Default 200 ms to 5 min.
+    /// Delays between attempts. The shortest delay is more than zero. Default 200 ms to 5 min.
     pub backoff: Backoff,
     /// Handling of deliveries that are no outbox messages. Default: dead-letter.
     pub unreadable: Unreadable,
     /// Handling of event versions without a handler. Default: dead-letter.
     pub unknown_version: UnknownVersion,
-    /// Handling of event types that only another version of the program handles. Default: return.
+    /// Handling of event types that only another version of the program handles. Default: return
+    /// the message to the broker.
     pub unknown_event: UnknownEvent,
     /// How long rows of handled messages are kept. At least one hour longer than the retention of
     /// the stream, checked at the start. 1 min to 10 years, default 15 days.
@@ -107,9 +109,10 @@ pub struct InboxConfig {
     /// Whether the inbox starts on an untested database engine, such as CockroachDB. Default:
     /// false.
     pub allow_untested_engine: bool,
-    /// Runnable deliveries in memory per consumer, with the deliveries behind them. Fewer if they
-    /// could not be handled within half of `ack_wait`, but at least `concurrency` and two batches.
-    /// Default: 32 for each of `concurrency`, at most 10,000 and at most `ack_pending_max`.
+    /// Maximum deliveries per consumer in memory that can run, with the deliveries behind them. The
+    /// bound is lower if these deliveries could not be handled within half of `ack_wait`, but at
+    /// least `concurrency` and two batches. Default: 32 for each of `concurrency`, at most 10,000
+    /// and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
     /// Mean interval between deletions of expired rows.

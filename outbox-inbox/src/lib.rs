@@ -5,18 +5,18 @@
 //!
 //! **Guaranteed**, for effects through the handler's transaction:
 //!
-//! - One effect per consumer and message while the row is kept (15 days by default).
+//! - One effect per consumer and message while the inbox row is kept (15 days by default).
 //! - Within a process, messages of one aggregate run one at a time, in stream order. A failed
 //!   message holds back its aggregate until it is handled or dead-lettered.
 //! - A message that cannot be handled becomes a [dead letter](DeadLetters) with its raw bytes.
 //! - Outages of the database or the broker use no attempts.
 //!
-//! Other strategies have other guarantees: [`Strategy`].
+//! Strategies other than `message_id` have other guarantees: see [`Strategy`].
 //!
 //! **Not guaranteed**:
 //!
-//! - Effects outside the database. They happen at least once; the receiver can drop copies by
-//!   [`StableKey`].
+//! - Effects outside the database. They happen at least once; the receiver can drop repeated
+//!   effects by [`StableKey`].
 //! - Order of an aggregate across processes, without [`Strategy::Sequence`] or [`Order::Strict`].
 //! - Order after a dead-lettered message: its aggregate continues without it.
 //!
@@ -173,34 +173,37 @@ pub use upcast::Upcasters;
 
 /// Turns an async function into a [`Handler`] with exactly-once effects.
 ///
-/// - `consumer`: `"inventory"`, 1 to 64 of `A-Z a-z 0-9 - _`. Required. The name is stored: after a
-///   rename the consumer handles all messages again.
-/// - `messages`: `["order.placed", "cart.*", "*"]`, for handlers of a [`RawMessage`]. Default: the
-///   event types of `Event<T>`. Not with strategy `key`; `"*"` not with `sequence`.
+/// - `consumer`: `"inventory"`, 1 to 64 of `A-Z a-z 0-9 - _`. Required. The database stores the
+///   name: after a rename the consumer handles all messages again.
+/// - `messages`: `["order.placed", "cart.*", "*"]`, the event types of a handler of a
+///   [`RawMessage`]. Default: the event types of `Event<T>`. Not allowed with strategy `key`; `"*"`
+///   is not allowed with strategy `sequence`.
 /// - `strategy`: see below. Default: `message_id`.
-/// - `order`: `aggregate` (default), `none` or `strict`. [`Order`] describes them. `none` not with
-///   `sequence`.
+/// - `order`: `aggregate` (default), `none` or `strict`, see [`Order`]. `none` is not allowed with
+///   strategy `sequence`.
 /// - `batch`: 1 to 1000 messages per transaction. Default: 1; 100 for `Vec<Event<T>>`. After a
-///   failure, messages are handled one by one.
-/// - `attempts`: 1 to 1,000,000. Default: [`InboxConfig::attempts_max`].
-/// - `backoff`: `"1s..5m"`: shortest and longest delay. Default: [`InboxConfig::backoff`].
-/// - `timeout`: `"20s"`, shorter than [`InboxConfig::ack_wait`]. Default:
+///   failed transaction, the messages of the batch are handled one by one.
+/// - `attempts`: failed attempts before a message becomes a dead letter, 1 to 1,000,000. Default:
+///   [`InboxConfig::attempts_max`].
+/// - `backoff`: `"1s..5m"`, the shortest and longest delay between attempts. Default:
+///   [`InboxConfig::backoff`].
+/// - `timeout`: `"20s"`, the maximum run time, shorter than [`InboxConfig::ack_wait`]. Default:
 ///   [`InboxConfig::handler_timeout`].
 /// - `crate`: `::my_service::inbox`, the path of a re-export. Default: this crate or `outbox`.
 ///
-/// Times are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
+/// Durations are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
 ///
 /// Strategies, and when an event is a duplicate:
 ///
-/// - `message_id`: the consumer has a row of the event.
-/// - `sequence`, `sequence(gap = "30s")`: its number in the aggregate is not above the last handled
-///   number. Messages after a gap wait for `gap`. Default: twice `ack_wait`. `"0s"`: the newest
-///   event wins, older events are dropped as stale.
-/// - `natural`: never; the handler is idempotent.
+/// - `message_id`: the consumer has an inbox row of the event.
+/// - `sequence`, `sequence(gap = "30s")`: the event's sequence is at most the last handled sequence
+///   of its aggregate. A message after a gap waits for `gap`. Default: twice `ack_wait`. With
+///   `"0s"`, the newest event wins, and older events are dropped as stale.
+/// - `natural`: no event is a duplicate; the handler is idempotent.
 /// - `key(order_number)`: an earlier event has the same text in this field (`key(0)` in a tuple
 ///   struct).
-/// - `key(OrderPlaced::number)`, `key(self::number)`: as above, with the text of this function,
-///   `fn(&OrderPlaced) -> impl Display`: 1 to 1,024 bytes.
+/// - `key(OrderPlaced::number)`, `key(self::number)`: an earlier event has the same text from this
+///   function, `fn(&OrderPlaced) -> impl Display`: 1 to 1,024 bytes.
 /// - `constraint("reservations_pkey", …)`: the handler violates a listed constraint.
 /// - `external`: the [`DedupStore`](Strategy::External) contains the event.
 ///

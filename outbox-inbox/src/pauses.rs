@@ -1,6 +1,6 @@
 //! Pauses consumers in all their processes.
 //!
-//! Invariant: a row of `inbox_pauses` is the pause.
+//! Invariant: a consumer is paused while `inbox_pauses` has its row.
 
 use futures_util::future::BoxFuture;
 use outbox_core::Operation;
@@ -63,7 +63,8 @@ impl PausedConsumers {
         }
     }
 
-    /// As [`DeadLetters::written_down`](crate::DeadLetters::written_down).
+    /// Records changes in the audit log, as
+    /// [`DeadLetters::written_down`](crate::DeadLetters::written_down).
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -83,7 +84,7 @@ impl PausedConsumers {
     ///
     /// # Cancellation
     ///
-    /// One transaction: after a drop the consumer may be paused or not.
+    /// The pause is one transaction: after a drop of the future the consumer may be paused or not.
     pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
         check_consumer_name(consumer).map_err(|error| DbErr::Custom(error.to_string()))?;
         let inbox = self.sql();
@@ -110,7 +111,7 @@ impl PausedConsumers {
             .as_ref()
             .map(|operation| Note::new(&self.db, &self.names, operation));
         let database = Database::inspect(self.db.clone()).await?;
-        // Must not be dropped, see `Database::begin`.
+        // This future must not be dropped, see `Database::begin`.
         outbox_sea_orm::detached(async move {
             let tx = database.begin().await?;
             let changed = change(&tx).await?;

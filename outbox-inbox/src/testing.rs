@@ -32,7 +32,7 @@ pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<Even
     handled_in(db, &TableNames::default(), consumer).await
 }
 
-/// As [`handled`], with other table names.
+/// As [`handled`], for other table names.
 pub async fn handled_in(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -70,8 +70,8 @@ pub enum Outcome {
     /// The handler requested a retry after this time
     /// ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
     Deferred(Duration),
-    /// Not yet: the message runs elsewhere, earlier messages are missing, or its version has no
-    /// handler.
+    /// The message waits: it runs in another process, earlier messages are missing, or its version
+    /// has no handler.
     Later,
     /// The message was dead-lettered.
     DeadLettered,
@@ -83,10 +83,10 @@ pub enum Outcome {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HarnessError {
-    /// The handler cannot run: its state is missing, for example.
+    /// The handler cannot run, for example because its state is missing.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The event cannot be a message.
+    /// The event cannot be encoded as a message.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
     /// The database failed.
@@ -139,7 +139,8 @@ impl std::fmt::Debug for Harness {
 }
 
 impl Harness {
-    /// A harness over a database with the inbox tables, and the outbox tables for follow-up events.
+    /// Creates a harness over a database with the inbox tables. Follow-up events also need the
+    /// outbox tables.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {

@@ -19,7 +19,8 @@ use crate::operations::Note;
 
 const ROWS_MAX: usize = 1_000;
 
-/// MariaDB turns a list of 1,000 or more values into a join, which need not use the primary key.
+/// Maximum ids in one statement. MariaDB turns a list of 1,000 or more values into a join, which
+/// need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
 /// The dead letters of a database: messages that consumers could not handle.
@@ -66,9 +67,9 @@ impl DeadLetters {
         }
     }
 
-    /// Records changes as one operation in the audit log
-    /// ([`InboxOperations`](crate::InboxOperations)), in their transactions. Without the table
-    /// `inbox_operations` a change fails.
+    /// Records all changes as one operation in the audit log
+    /// ([`InboxOperations`](crate::InboxOperations)), in the transactions of the changes. Without
+    /// the table `inbox_operations` a change fails.
     #[must_use]
     pub fn written_down(mut self, operation: &Operation) -> Self {
         self.operation = Some(operation.clone());
@@ -80,7 +81,8 @@ impl DeadLetters {
         fn with_names(names: TableNames);
     }
 
-    /// Lists dead letters, oldest first, at most `limit`. Page with [`DeadLetterSelection::after`].
+    /// Lists dead letters, oldest first, at most `limit`. For the next page see
+    /// [`DeadLetterSelection::after`].
     ///
     /// # Errors
     ///
@@ -90,7 +92,7 @@ impl DeadLetters {
         self.read(selection, limit, "payload").await
     }
 
-    /// As [`Self::list`], with empty payloads.
+    /// As [`Self::list`], but the returned payloads are empty.
     ///
     /// # Errors
     ///
@@ -137,7 +139,7 @@ impl DeadLetters {
         Ok(self.list(&DeadLetterSelection::ids([id]), 1).await?.pop())
     }
 
-    /// Counts the selected dead letters. Reads all of them.
+    /// Counts the selected dead letters by reading each selected row.
     ///
     /// # Errors
     ///
@@ -151,12 +153,14 @@ impl DeadLetters {
     }
 
     /// Marks open dead letters for retry and returns their number. An inbox of the consumer retries
-    /// them once each, in stream order within an aggregate. On success, effect and deletion are one
-    /// transaction. On failure, the dead letter is open again with the new error.
+    /// each marked dead letter once, in stream order within an aggregate. A successful retry
+    /// commits the effect and deletes the dead letter in one transaction. After a failed retry, the
+    /// dead letter is open again with the new error.
     ///
     /// Later messages of the aggregate are usually handled before the retry.
     ///
-    /// If a copy was handled meanwhile, the dead letter is deleted without a second effect.
+    /// If a copy of the message is handled before the retry, the dead letter is deleted without a
+    /// second effect.
     ///
     /// # Errors
     ///
@@ -176,8 +180,9 @@ impl DeadLetters {
             .await
     }
 
-    /// Deletes dead letters, marked or not, and returns their number. Until the inbox row expires,
-    /// a redelivered copy has no effect. For personal data see [`Self::erase`].
+    /// Deletes dead letters, marked for retry or not, and returns their number. Until the inbox row
+    /// expires, a redelivered copy of the message has no effect. For personal data see
+    /// [`Self::erase`].
     ///
     /// # Errors
     ///
@@ -204,7 +209,7 @@ impl DeadLetters {
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
             let noted = note.clone();
-            // Must not be dropped, see `Database::begin`.
+            // This future must not be dropped, see `Database::begin`.
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;

@@ -1,6 +1,7 @@
 //! Errors of a handler, and whether a retry may help.
 //!
-//! Invariant: the cause is kept as a value, so that the runtime can detect a lost connection.
+//! Invariant: an error keeps its cause as a value, so that the runtime can detect a lost
+//! connection.
 
 use std::error::Error;
 use std::fmt;
@@ -16,11 +17,11 @@ use crate::dedup::constraint::driver_error;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The error of a handler. Every write through its transaction is rolled back.
+/// The error of a handler. Every write through the handler's transaction is rolled back.
 ///
 /// `?` makes any error retryable. [`HandlerError::fatal`] makes the message a dead letter
-/// immediately. [`HandlerError::retry_after`] delays it. The type does not implement [`Error`],
-/// which would rule out `?`.
+/// immediately. [`HandlerError::retry_after`] delays the message. The type does not implement
+/// [`Error`], because an implementation would rule out `?`.
 ///
 /// ```
 /// use outbox_inbox::HandlerError;
@@ -62,8 +63,8 @@ impl HandlerError {
         }
     }
 
-    /// An error that a retry may fix; `?` creates the same. Uses up an attempt, unless the cause is
-    /// a database outage or a serialization conflict.
+    /// An error that a retry may fix; `?` creates the same error. The error uses up an attempt,
+    /// unless its cause is a database outage or a serialization conflict.
     pub fn retry(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
@@ -71,16 +72,16 @@ impl HandlerError {
         }
     }
 
-    /// Not yet: a precondition is missing, or another system requested a pause (HTTP 429). The run
-    /// is rolled back and repeated after about `wait`, clamped to 10 ms to 1 h, or sooner after a
-    /// crash or a takeover.
+    /// An error for *not yet*: a precondition is missing, or another system requested a pause (HTTP
+    /// 429). The run is rolled back. The handler runs again after about `wait`, clamped to 10 ms to
+    /// 1 h, or sooner after a crash or a takeover by another process.
     ///
-    /// No attempt is used. Meanwhile the message blocks others like a failed message: with order
-    /// `aggregate` its aggregate, with strategy `sequence` its aggregate in all processes, with
-    /// order `strict` all messages.
+    /// No attempt is used. Until the next run, the message blocks other messages like a failed
+    /// message: with order `aggregate` messages of its aggregate, with strategy `sequence` messages
+    /// of its aggregate in all processes, with order `strict` all messages.
     ///
     /// In a batch, only this event waits. With `Vec<Event<T>>`, all events of the call wait, and
-    /// then each runs in its own call.
+    /// then each event runs in its own call.
     ///
     /// A retried dead letter waits too, and blocks later dead letters of its aggregate, but no new
     /// messages.
@@ -112,7 +113,7 @@ impl HandlerError {
         }
     }
 
-    /// Whether a retry cannot help.
+    /// Whether the error is fatal: a retry cannot help.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.kind, Kind::Fatal)
@@ -127,7 +128,7 @@ impl HandlerError {
         }
     }
 
-    /// The cause.
+    /// The cause of the error.
     #[must_use]
     pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.source
@@ -146,7 +147,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// Without values quoted from payloads (serde) or rows (databases).
+/// Formats an error without values quoted from payloads (serde) or rows (databases).
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut answers: Vec<_> = causes(error).filter_map(answer).collect();
     answers.dedup_by(|one, other| one.shown == other.shown);

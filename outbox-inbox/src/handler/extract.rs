@@ -26,17 +26,18 @@ use super::registration::Requirement;
     note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata`, `RawMessage` or `StableKey`, or implement `FromContext` for `{Self}`"
 )]
 pub trait FromContext<'a>: Sized {
-    /// State that the application must provide.
+    /// State that the application must provide for this argument.
     const REQUIRES: Option<Requirement> = None;
-    /// Whether the argument needs [`HandlerContext::transaction`]. Otherwise, handlers of the
-    /// strategies `natural` and `external` run without a transaction.
+    /// Whether the argument needs [`HandlerContext::transaction`]. If no argument needs it,
+    /// handlers of the strategies `natural` and `external` run without a transaction.
     const TRANSACTIONAL: bool = false;
 
-    /// Extracts the value.
+    /// Extracts the argument.
     ///
     /// # Errors
     ///
-    /// Same as an error of the handler: the message is retried or, if fatal, becomes a dead letter.
+    /// An error counts as an error of the handler: the message is retried or, if the error is
+    /// fatal, becomes a dead letter.
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
 }
 
@@ -49,9 +50,9 @@ pub trait FromContext<'a>: Sized {
     note = "to take messages undecoded, write `message: RawMessage` and add the key `messages = [\"order.*\"]`"
 )]
 pub trait EventArgument: Sized {
-    /// The event type.
+    /// Rust type of the event.
     type Event: EventCodec;
-    /// The handled events.
+    /// Descriptors of the handled events.
     const EVENTS: &'static [EventDescriptor];
     /// Whether the handler takes several messages in one run.
     const SEVERAL: bool = false;
@@ -60,12 +61,12 @@ pub trait EventArgument: Sized {
     ///
     /// # Errors
     ///
-    /// Fatal, if a payload cannot be decoded.
+    /// A fatal error if a payload cannot be decoded.
     fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
-/// The event. A payload that cannot be decoded as `T` becomes a dead letter. `Debug` hides the
-/// fields if any is [sensitive](DomainEvent::SENSITIVE).
+/// The decoded event. A payload that cannot be decoded as `T` becomes a dead letter. `Debug` hides
+/// the fields if any is [sensitive](DomainEvent::SENSITIVE).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<T>(pub T);
 
@@ -97,8 +98,8 @@ where
     }
 }
 
-/// In stream order within each aggregate. If a payload cannot be decoded, the messages are handled
-/// one by one.
+/// Events of a batch, in stream order within each aggregate. If a payload cannot be decoded, the
+/// messages are handled one by one.
 impl<T: EventCodec> EventArgument for Vec<Event<T>>
 where
     T::Codec: Decode<T>,
@@ -200,13 +201,13 @@ impl Metadata {
         }
     }
 
-    /// The event's id; with the consumer's name, the deduplication key.
+    /// The event's id. The deduplication key is the consumer's name and this id.
     #[must_use]
     pub fn event_id(&self) -> EventId {
         self.message.event_id
     }
 
-    /// The message's id. Differs from the event's id in replayed copies only.
+    /// The message's id. It differs from the event's id in replayed copies only.
     #[must_use]
     pub fn message_id(&self) -> MessageId {
         self.message.id
@@ -218,7 +219,7 @@ impl Metadata {
         &self.message.event_type
     }
 
-    /// Version of the payload's shape.
+    /// Schema version of the payload.
     #[must_use]
     pub fn event_version(&self) -> u32 {
         self.message.event_version
@@ -230,13 +231,13 @@ impl Metadata {
         &self.message.aggregate
     }
 
-    /// The number within the aggregate; `None` for unsequenced events.
+    /// The event's number within the aggregate; `None` for unsequenced events.
     #[must_use]
     pub fn sequence(&self) -> Option<u64> {
         self.message.sequence
     }
 
-    /// The time of recording, by the clock of the recording database.
+    /// The time when the event was recorded, by the clock of the producer's database.
     #[must_use]
     pub fn recorded_at(&self) -> OffsetDateTime {
         self.message.created_at
@@ -255,13 +256,13 @@ impl Metadata {
         MessageContext::from_headers(&self.message.headers)
     }
 
-    /// The handling consumer.
+    /// Name of the handling consumer.
     #[must_use]
     pub fn consumer(&self) -> &'static str {
         self.consumer
     }
 
-    /// See [`HandlerContext::attempt`].
+    /// Number of this attempt, see [`HandlerContext::attempt`].
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
@@ -299,8 +300,8 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
 }
 
 /// An idempotency key for effects outside the database, the same at every attempt.
-///
-/// Such effects happen at least once; the key lets a receiver drop copies. A replay after the
+/// Effects outside the database happen at least once; the key lets a receiver drop repeated
+/// effects. If the receiver has deleted the key, a replayed message repeats the effect.
 /// receiver has expired the key repeats the effect.
 ///
 /// ```
@@ -314,11 +315,11 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StableKey(Uuid);
 
-/// Never changes, because receivers store keys.
+/// Namespace of the keys. It never changes, because receivers store keys.
 const STABLE_KEYS: Uuid = Uuid::from_u128(0x9c1f_4c3e_6a0b_5d8e_8f27_52d1_0b7e_64a3);
 
 impl StableKey {
-    /// The key of an event at a consumer: UUID v5 over both.
+    /// The key of an event at a consumer: a UUID v5 of the consumer's name and the event's id.
     #[must_use]
     pub fn new(consumer: &str, event_id: EventId) -> Self {
         // Consumer names contain no slash, so different pairs never produce the same text.

@@ -9,44 +9,44 @@ use super::error::HandlerError;
 
 /// How duplicates of a message are recognised.
 ///
-/// - [`MessageId`](Self::MessageId): the default. One insert and one query per message; rows are
-///   kept for [`InboxConfig::retention`](crate::InboxConfig::retention).
-/// - [`Sequence`](Self::Sequence): for long-lived aggregates, or replays of a stream. A row per
-///   aggregate and source, and per redelivered event; never expires.
-/// - [`Natural`](Self::Natural): for idempotent effects (`SET status = 'paid'`, upserts). A row per
-///   failed event.
-/// - [`Key`](Self::Key): for different events with the same meaning. Cost and retention as
-///   `MessageId`.
-/// - [`Constraint`](Self::Constraint): for handlers with a unique key in their own table. No cost
-///   without duplicates; works while the handler's row is kept.
+/// - [`MessageId`](Self::MessageId): the default. One insert and one query per message; inbox rows
+///   are kept for [`InboxConfig::retention`](crate::InboxConfig::retention).
+/// - [`Sequence`](Self::Sequence): for long-lived aggregates, or replays of a stream. One row per
+///   aggregate and source, which never expires, and one row per redelivered event.
+/// - [`Natural`](Self::Natural): for idempotent effects (`SET status = 'paid'`, upserts). One row
+///   per failed event.
+/// - [`Key`](Self::Key): for different events with the same meaning. Cost and retention are the
+///   same as with `MessageId`.
+/// - [`Constraint`](Self::Constraint): for handlers with a unique key in their own table. Costs
+///   nothing without duplicates. A duplicate is recognised while the handler's own row is kept.
 /// - [`External`](Self::External): for effects outside the service's database. Two calls of the
-///   store.
+///   deduplication store per message.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// A row per (consumer, event), inserted first, in the handler's transaction.
+    /// One inbox row per (consumer, event), inserted at the start of the handler's transaction.
     #[default]
     MessageId,
-    /// One row per (consumer, aggregate, source) with the last applied sequence. An older message
-    /// has no effect. An early message waits.
+    /// One row per (consumer, aggregate, source) with the last applied sequence. A message with an
+    /// older sequence has no effect. A message after a gap waits.
     ///
     /// Only for sequenced events. The consumer receives every event of the aggregate type, because
-    /// unseen numbers would be gaps.
+    /// numbers that the consumer does not receive would be gaps.
     Sequence {
-        /// How long an early message waits. Then the gap is reported and the message is applied; a
-        /// missing message that arrives later becomes a dead letter. Failed messages are not
-        /// missing. Must be more than [`ack_wait`](crate::InboxConfig::ack_wait), or zero. Default
-        /// (`None`): twice `ack_wait`.
+        /// How long a message after a gap waits. After this time the gap is reported and the
+        /// message is applied; a missing message that arrives later becomes a dead letter. A failed
+        /// message is not missing. Must be more than [`ack_wait`](crate::InboxConfig::ack_wait), or
+        /// zero. Default (`None`): twice `ack_wait`.
         ///
-        /// Zero means *newest wins*: nothing waits, and the consumer receives its own event types
-        /// only. A message with a number not above the last number is dropped as stale, without a
-        /// dead letter; with several processes this is normal. Only for handlers that replace a
-        /// state, never for handlers that add up.
+        /// Zero means *newest wins*: no message waits, and the consumer receives only the event
+        /// types of its handlers. A message whose sequence is at most the last applied sequence is
+        /// dropped as stale, without a dead letter; with several processes this is normal. Use zero
+        /// only for handlers that replace a state, never for handlers that add up.
         gap: Option<Duration>,
     },
-    /// The handler is idempotent. Only failures are recorded.
+    /// No message is a duplicate, because the handler is idempotent. Only failures are recorded.
     Natural,
-    /// A business key of the event replaces its id: the first event with a key is applied.
+    /// A business key of the event replaces its id: only the first event with a key is applied.
     Key(KeyOf),
     /// A unique violation of a named constraint is a duplicate; other violations are failures.
     /// PostgreSQL and MySQL report the constraint (`reservations_pkey`, `PRIMARY`), SQLite the
@@ -54,8 +54,8 @@ pub enum Strategy {
     ///
     /// On MySQL and MariaDB `PRIMARY` is the primary key of *any* table: prefer a named unique key.
     Constraint(&'static [&'static str]),
-    /// A [`DedupStore`](crate::DedupStore). A crash between the effect and its record repeats the
-    /// effect.
+    /// A [`DedupStore`](crate::DedupStore) records applied events. A crash between the effect and
+    /// its record repeats the effect.
     External,
 }
 
@@ -68,17 +68,18 @@ impl Strategy {
 /// Computes the business key of a message: 1 to 1,024 bytes.
 pub type KeyOf = fn(&Message) -> Result<String, HandlerError>;
 
-/// Which messages of a consumer wait for each other. The same for all its handlers.
+/// Which messages of a consumer wait for each other. All handlers of a consumer have the same
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// No order.
+    /// No message waits for another message.
     None,
     /// Messages of one aggregate run one at a time, in stream order. A failed message blocks its
     /// aggregate in this process only; for order across processes, add the strategy `sequence`.
     #[default]
     Aggregate,
-    /// One message at a time across all processes. A failed message blocks all others.
+    /// One message at a time across all processes. A failed message blocks all other messages.
     Strict,
 }
 
@@ -99,7 +100,7 @@ pub struct HandlerOptions {
     pub attempts_max: Option<u32>,
     /// Delays between attempts. Default [`InboxConfig::backoff`](crate::InboxConfig::backoff).
     pub backoff: Option<Backoff>,
-    /// Maximum run time. Default
+    /// Maximum run time of the handler. Default
     /// [`InboxConfig::handler_timeout`](crate::InboxConfig::handler_timeout).
     pub timeout: Option<Duration>,
 }

@@ -13,7 +13,7 @@ use super::error::HandlerError;
 use super::options::HandlerOptions;
 use crate::telemetry;
 
-/// A boxed future that may borrow.
+/// A boxed `Send` future that may borrow data.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A handler as a type: `Router::new().handler::<reserve_stock>()`.
@@ -78,27 +78,28 @@ pub struct Registration {
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// The state required by the arguments except the first, in order; `None` for no state.
+    /// State required by each argument after the first, in order; `None` for an argument without
+    /// state.
     pub requires: &'static [Option<Requirement>],
-    /// The properties derived from arguments and return type.
+    /// Properties derived from the handler's signature.
     pub shape: Shape,
-    /// The keys of the attribute.
+    /// Options from the keys of the attribute.
     pub options: HandlerOptions,
-    /// Extracts the arguments and calls the function.
+    /// Function that extracts the arguments and calls the handler.
     pub invoke: Invoke,
 }
 
-/// As [`Registration::invoke`].
+/// Type of [`Registration::invoke`].
 pub type Invoke = for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>>;
 
 /// The properties derived from a handler's signature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// The handler takes `Vec<Event<T>>`.
+    /// Whether the handler takes `Vec<Event<T>>`.
     pub several: bool,
-    /// An argument needs the transaction.
+    /// Whether an argument needs the transaction.
     pub transactional: bool,
-    /// The handler returns events ([`Emit`](crate::Emit)).
+    /// Whether the handler returns events ([`Emit`](crate::Emit)).
     pub emits: bool,
 }
 
@@ -110,7 +111,8 @@ impl Registration {
             == (other.consumer, other.handler, other.file, other.line)
     }
 
-    /// With a wildcard, senders choose the event type, so a constant label bounds the cardinality.
+    /// Label of an event type in metrics. For a wildcard handler, senders choose the event type, so
+    /// a constant label bounds the cardinality.
     pub(crate) fn label<'a>(&self, message: &'a Message) -> &'a str {
         let mut events = self.events.iter();
         match events.any(|event| event.is_everything() || event.is_whole_aggregate()) {
@@ -149,9 +151,9 @@ impl fmt::Display for Registration {
 /// A type that the application must provide as state.
 #[derive(Clone, Copy)]
 pub struct Requirement {
-    /// The type.
+    /// Id of the state's type.
     pub id: fn() -> TypeId,
-    /// Its name, for error messages only.
+    /// Name of the state's type, for error messages only.
     pub name: fn() -> &'static str,
 }
 

@@ -2,7 +2,7 @@
 //! once.
 //!
 //! Key, response, effect and events commit in one transaction, which the handler takes as an
-//! argument, [`RequestTx`]. A retry is answered from the table.
+//! argument, [`RequestTx`]. A retried request gets the response stored in the table.
 //!
 //! ```standalone_crate
 //! use axum::Router;
@@ -69,27 +69,30 @@
 //! # }
 //! ```
 //!
-//! Put authentication outside this layer. A replay bypasses everything inside: after the loss of a
-//! permission, the user still gets the stored response.
+//! Put authentication outside this layer. A replay bypasses all layers and handlers inside this
+//! layer: a user who has lost a permission still gets the stored response.
 //!
 //! **A response is stored** if its transaction commits: a 2xx or 3xx response, or any response that
-//! the handler wraps in [`Committed`]. All others are rolled back, and a retry runs the handler.
+//! the handler wraps in [`Committed`]. All other responses are rolled back, and a retried request
+//! runs the handler.
 //!
 //! Requests that do not reach the handler:
 //!
-//! - No key: 400, or handled without a key ([`MissingKey`]).
+//! - No key: 400. With [`MissingKey::PassThrough`] the handler runs instead.
 //! - Two keys, or a key that is not 1 to 255 visible ASCII characters, bare or quoted: 400.
-//! - No scope: 401.
+//! - No [`Scope`]: 401.
 //! - A body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max): 413.
-//! - A key in use: 409 with `Retry-After`.
+//! - A key of a running request: 409 with `Retry-After`.
 //! - A key used with another method, path, query, `Content-Type` or body: 422.
 //! - A key with a stored response: that response, with `Idempotency-Replayed: true`.
 //!
-//! Methods other than POST, PUT, PATCH and DELETE are passed through without a key. For a new key:
+//! Requests with methods other than POST, PUT, PATCH and DELETE pass through without a key.
+//! Responses to a request with a new key:
 //!
-//! - 2xx, [`Committed`], or 3xx after the handler extracted [`RequestTx`]: this response, stored
-//!   and committed with the effect.
-//! - Any other answer of handler, extractor or inner layer: this response, rolled back.
+//! - 2xx, [`Committed`], or 3xx after the handler extracted [`RequestTx`]: returned, stored and
+//!   committed with the effect.
+//! - Any other response of handler, extractor or inner layer: returned, and the effect is rolled
+//!   back.
 //! - The handler panics, continues after a lost transaction, or responds with more than
 //!   [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max): 500, rolled back.
 //! - The handler exceeds [`handler_timeout`](IdempotencyLayer::with_handler_timeout): 503 with
@@ -109,8 +112,8 @@
 //!
 //! **Concurrent requests with one key.** Within one process, the second request gets 409
 //! immediately. Between processes:
-//!
-//! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash; also for
+//! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash. Another key
+//!   with the same bits, or a retry immediately after a rejected commit, also gets 409.
 //!   another key with the same bits, or immediately after a rejected commit.
 //! - MySQL and MariaDB: 409 immediately (`NOWAIT`). Of two simultaneous requests, the second waits
 //!   at most `innodb_lock_wait_timeout` and gets the response of the first.

@@ -46,13 +46,14 @@ pub struct Consumers<S> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerLag {
-    /// Position on the stream; `None` if the broker has no consumer of this name.
+    /// Position of the consumer on the stream; `None` if the broker has no consumer of this name.
     pub on_stream: Option<ConsumerStanding>,
-    /// Dead letters that await a decision; counted to 10,000.
+    /// Number of open dead letters, counted up to 10,000.
     pub dead_letters_open: u64,
-    /// Dead letters marked for retry; counted to 10,000 together with the open ones.
+    /// Number of dead letters marked for retry. Marked and open dead letters together are counted
+    /// up to 10,000.
     pub dead_letters_marked: u64,
-    /// Reason of a pause.
+    /// Reason of the consumer's pause, if it is paused.
     pub paused: Option<String>,
     /// Whether a table of this database has a row of the consumer.
     pub has_rows: bool,
@@ -68,7 +69,7 @@ pub enum ConsumersError {
     /// The broker's error. After [`SubscriberError::Interrupted`], call again.
     #[error(transparent)]
     Subscriber(#[from] SubscriberError),
-    /// Not a valid consumer name.
+    /// The name is not a valid consumer name.
     #[error("`{}` is no consumer name; use 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
 }
@@ -112,8 +113,8 @@ impl<S: Subscriber> Consumers<S> {
         Ok(self.subscriber.standing(consumer).await?)
     }
 
-    /// As [`Self::lag`], for these consumers and all paused consumers, by name. Always three
-    /// database queries.
+    /// As [`Self::lag`], for the given consumers and all paused consumers, sorted by name. Runs
+    /// always three database queries.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl<S: Subscriber> Consumers<S> {
     }
 
     /// Reads the last handled sequence of an aggregate per consumer and source, at most 1,000 rows.
-    /// A consumer without a row is missing. Takes no locks.
+    /// The result omits consumers without a row. The query takes no locks.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl<S: Subscriber> Consumers<S> {
     ///
     /// # Cancellation
     ///
-    /// Read-only; can be dropped at any time.
+    /// The query only reads; the future can be dropped at any time.
     pub async fn positions(
         &self,
         consumers: &[String],

@@ -69,7 +69,7 @@ pub enum InboxError {
     /// The database rejects the login or the database name, or its certificate is not trusted.
     #[error(transparent)]
     Connect(ConnectError),
-    /// The tables cannot be read.
+    /// The inbox tables cannot be read.
     #[error(
         "inbox tables are missing or cannot be read; run the migration (`outbox::migrate(&db)`, `outbox_inbox::migrate(&db)`, or the SQL in docs/sql), and check \
          table names and rights"
@@ -132,15 +132,17 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Sets the consumers of this process. A second call replaces the names. Default: all.
+    /// Sets the consumers of this process. A second call replaces the names. Default: all
+    /// consumers.
     #[must_use]
     pub fn with_consumers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.consumers = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Requires handlers at the start, by crate (`my_handlers`), module, function
-    /// (`my_handlers::mail::send_receipt`) or consumer. A second call adds names.
+    /// Requires that handlers are linked, by crate (`my_handlers`), module, function
+    /// (`my_handlers::mail::send_receipt`) or consumer. A missing handler is an error at the start.
+    /// A second call adds names.
     ///
     /// The linker drops unreferenced crates: link them with
     /// [`link_handlers!`](crate::link_handlers).
@@ -153,7 +155,7 @@ impl<S: Subscriber> Inbox<S> {
     /// Sets where a new consumer starts in the stream. Default: [`StartAt::Beginning`]. A second
     /// call for the same consumer replaces the first. An unknown consumer is an error at the start
     /// of the inbox. An existing consumer keeps its position. Strategy `sequence` does not wait for
-    /// messages before the start.
+    /// messages before the start position.
     #[must_use]
     pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
         self.starts.insert(consumer.into(), start_at);
@@ -199,8 +201,8 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// As [`Self::on_handled`], after each dead-lettered message and each failed retry of a dead
-    /// letter.
+    /// As [`Self::on_handled`], but calls `hook` after each dead-lettered message and each failed
+    /// retry of a dead letter.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.services.hooks.on_dead_letter = Some(Arc::new(hook));
@@ -247,9 +249,10 @@ impl<S: Subscriber> Inbox<S> {
         self.health.clone()
     }
 
-    /// Runs until `shutdown` is cancelled, also through outages of database or broker. Then waits
-    /// up to [`InboxConfig::shutdown_timeout`] for running handlers, cancels the rest, and ends at
-    /// most two seconds later. Unhandled messages return to the broker.
+    /// Runs the inbox until `shutdown` is cancelled, also through outages of database or broker.
+    /// Then the inbox waits up to [`InboxConfig::shutdown_timeout`] for running handlers, cancels
+    /// the remaining handlers, and ends at most two seconds later. Unhandled messages return to the
+    /// broker.
     ///
     /// # Errors
     ///
@@ -263,8 +266,8 @@ impl<S: Subscriber> Inbox<S> {
         self.run_observed(shutdown.child_token(), false).await
     }
 
-    /// Runs until no consumer has work left, including delayed retries and at most 100 marked dead
-    /// letters per consumer.
+    /// Runs the inbox until no consumer has work left, including delayed retries and at most 100
+    /// marked dead letters per consumer.
     ///
     /// Follow-up events are recorded but not published: drain a relay, then the inbox again.
     ///
