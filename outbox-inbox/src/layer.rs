@@ -1,4 +1,4 @@
-//! Middleware: runs inside the transaction, after deduplication.
+//! Middleware: code that runs inside the handler's transaction, after deduplication.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
 /// Code around every run of a handler.
 ///
-/// Implemented for functions of this shape:
+/// The trait is implemented for functions of this shape:
 ///
 /// ```
 /// use outbox_inbox::{BoxFuture, Effect, HandlerContext, HandlerError, Next};
@@ -32,10 +32,10 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error or a panic counts as a handler failure.
+/// An error or a panic of the middleware counts as a handler failure.
 pub trait Middleware: Send + Sync + 'static {
-    /// Calls `next.run(context)`, or ends the run without the handler. `Ok` commits, `Err` rolls
-    /// back.
+    /// Calls `next.run(context)`, or ends the run without the handler. `Ok` commits the
+    /// transaction, `Err` rolls it back.
     fn call<'a>(
         &'a self,
         context: HandlerContext<'a>,

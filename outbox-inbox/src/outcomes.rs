@@ -13,13 +13,14 @@ use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventOutcome {
-    /// Failed; a retry is pending.
+    /// The event failed; a retry is pending.
     Failed,
-    /// Handled in the first attempt. Only strategies with a row per event write this row.
+    /// The event was handled in the first attempt. Only strategies with a row per event record this
+    /// outcome.
     Handled,
-    /// Handled after a counted attempt. Every strategy writes this row.
+    /// The event was handled after a counted attempt. Every strategy records this outcome.
     HandledLater,
-    /// Dead-lettered.
+    /// The event was dead-lettered.
     Dead,
 }
 
@@ -45,8 +46,9 @@ impl EventOutcomes {
         fn with_names(names: TableNames);
     }
 
-    /// Reads at most `limit` rows of a consumer, with ids above `after` up to `last`, in id order:
-    /// event ids begin with the time of recording. A page with fewer rows is the last.
+    /// Reads at most `limit` outcomes of a consumer, with event ids above `after` up to `last`, in
+    /// id order: event ids begin with the time of recording. A page with fewer rows is the last
+    /// page.
     ///
     /// # Errors
     ///
@@ -76,8 +78,8 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// As [`Self::page`], for dead letters of messages, created at or after `since` and after the
-    /// position `after`, by time and id.
+    /// As [`Self::page`], for dead letters of decoded messages, ordered by time and id. Reads dead
+    /// letters created at or after `since` and behind the position `after`.
     ///
     /// # Errors
     ///
@@ -116,8 +118,8 @@ pub struct LetterPlace {
     id: Uuid,
 }
 
-/// Range of the primary key. An attempt without a handler run is not in `attempts`, but sets
-/// `last_error`.
+/// The query reads a range of the primary key. An attempt without a handler run is not in
+/// `attempts`, but sets `last_error`.
 fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId), limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT id, status, CASE WHEN last_error IS NULL THEN attempts ELSE attempts + 1 END AS counted FROM {} WHERE consumer = ",
@@ -133,7 +135,7 @@ fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId),
     sql.statement()
 }
 
-/// Range of the index on (consumer, created_at).
+/// The query reads a range of the index on (consumer, created_at).
 fn letters(
     inbox: &InboxSql,
     consumer: &str,

@@ -26,8 +26,9 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// Conversion steps from version n of an event type to version n + 1. Pass them to
 /// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
-/// The steps convert an unhandled version to the lowest later version with a handler. Stream and
-/// dead letters keep the old version. A missing, duplicate or unused step is an error at the start.
+/// The steps convert an unhandled version to the lowest later version with a handler. Messages in
+/// the stream and dead letters keep the old version. A missing, duplicate or unused step is an
+/// error at the start.
 ///
 /// The steps read JSON, and CBOR with the feature `cbor`. The handler receives JSON. A message with
 /// another codec becomes a dead letter, unless its version has a handler.
@@ -79,7 +80,7 @@ impl fmt::Debug for Upcasters {
 }
 
 impl Upcasters {
-    /// No steps.
+    /// Creates upcasters without steps.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -131,8 +132,8 @@ impl Upcasters {
         }
     }
 
-    /// Adds a step on JSON from version `from` to the next, for versions without a Rust type. An
-    /// error is fatal. Integers beyond 64 bits lose digits.
+    /// Adds a step on JSON from version `from` to the next version, for versions without a Rust
+    /// type. An error is fatal. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(
@@ -165,7 +166,7 @@ impl Upcasters {
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
             to_json(&new).map_err(|error| {
-                // serde_json may quote the payload.
+                // An error of serde_json may quote the payload.
                 let reason = match error.downcast_ref() {
                     Some(error) => json_reason(error),
                     None => error.to_string(),
@@ -259,7 +260,8 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// Errors are fatal; keep the original for the dead letter.
+    /// Converts a message to version `to`. Errors are fatal; the caller keeps the original message
+    /// for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_serde(&message.content_type) {

@@ -1,4 +1,4 @@
-//! Erases the dead letters of an aggregate: each is deleted or counted as busy.
+//! Erases the dead letters of an aggregate: each dead letter is deleted or counted as busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,12 @@ use crate::operations::Note;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasedDeadLetters {
-    /// Deleted dead letters of the aggregate.
+    /// Number of deleted dead letters of the aggregate.
     pub erased: u64,
-    /// Remaining dead letters, in use by an inbox or another operator. Call again.
+    /// Number of remaining dead letters, which an inbox or another operator is using. Call again.
     pub busy: u64,
-    /// Dead letters of all consumers without a decoded message, hence without an aggregate.
+    /// Number of dead letters of all consumers without a decoded message. Their aggregate is
+    /// unknown.
     pub unattributed: u64,
 }
 
@@ -30,13 +31,13 @@ impl DeadLetters {
     /// the inbox rows of their messages. Use it together with
     /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
     ///
-    /// As with [`Self::discard`], a redelivered copy has no effect until the inbox row expires
-    /// ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). Repeat the call
-    /// until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0 and
-    /// consumers have no pending message of the aggregate.
+    /// As with [`Self::discard`], a redelivered copy of a message has no effect until its inbox row
+    /// expires ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). Repeat the
+    /// call until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0
+    /// and consumers have no pending message of the aggregate.
     ///
-    /// Reads all dead letters once, without locks. Deletes at most 500 per transaction. After an
-    /// error, call again: finished transactions stay committed.
+    /// The call reads all dead letters once, without locks. Each transaction deletes at most 500
+    /// dead letters. After an error, call again: finished transactions stay committed.
     ///
     /// **Not erased:** messages in the stream, results of handlers, error texts of messages that
     /// are not dead-lettered (until their rows expire), the aggregate id in `inbox_sequences`,
@@ -57,7 +58,7 @@ impl DeadLetters {
         loop {
             let (inbox, database, whose) = (inbox.clone(), database.clone(), aggregate.clone());
             let noted = note.clone();
-            // Must not be dropped, see `Database::begin`.
+            // This future must not be dropped, see `Database::begin`.
             let work = async move { erase_batch(&database, &inbox, &whose, after, noted.as_ref()).await };
             let (batch, last) = outbox_sea_orm::detached(work).await?;
             total.erased += batch.erased;
@@ -66,7 +67,7 @@ impl DeadLetters {
             after = last;
             if after.is_none() {
                 self.end_note().await;
-                // The id may be personal data.
+                // The aggregate id may be personal data.
                 tracing::info!(
                     aggregate_type = aggregate.aggregate_type,
                     erased = total.erased,
@@ -131,7 +132,8 @@ async fn erase_batch(
     Ok((batch, last.filter(|_| rows.len() == LIST_MAX)))
 }
 
-/// `None` if unknown. Names that the database rejected are only in the headers.
+/// Whether a dead letter belongs to the aggregate, `None` if unknown. Names that the database
+/// rejected are only in the headers.
 fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result<Option<bool>, DbErr> {
     if read_name(row, backend, "aggregate_type")?.is_some() {
         return Ok(Some(true));
@@ -144,7 +146,7 @@ fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result
     Ok(message.map(|message| message.aggregate == *aggregate))
 }
 
-/// Primary key. Lock order: dead letters, then inbox rows.
+/// Deletes by primary key. Lock order: dead letters, then inbox rows.
 async fn erase_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,

@@ -1,8 +1,9 @@
 //! Dead letters: messages that a consumer could not handle.
 //!
-//! Invariant: one row per message and consumer, with the inbox row (`dead`) in one transaction. The
-//! key is derived from consumer and event id or, without a message, from the entire delivery: a
-//! stream sequence would collide after the stream is recreated.
+//! Invariant: one dead letter per message and consumer, written in the transaction that sets the
+//! inbox row to `dead`. The dead letter's key is derived from consumer and event id or, without a
+//! message, from the entire delivery: a stream sequence would collide after the stream is
+//! recreated.
 //!
 //! ```text
 //!               retry (operator)
@@ -46,38 +47,39 @@ pub(crate) use size_limit::without_payload;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Key of the row.
+    /// Key of the dead letter.
     pub id: Uuid,
     /// Name of the consumer.
     pub consumer: String,
-    /// Event id; `None` if it is no outbox message.
+    /// Event id; `None` if the delivery is no outbox message.
     pub event_id: Option<EventId>,
-    /// Event type; `None` if it is no message.
+    /// Event type; `None` if the delivery is no outbox message.
     pub event_type: Option<String>,
-    /// Aggregate; `None` if it is no message.
+    /// Aggregate; `None` if the delivery is no outbox message.
     pub aggregate: Option<Aggregate>,
-    /// Number within the aggregate, if present.
+    /// Sequence of the event in its aggregate, if present.
     pub sequence: Option<u64>,
-    /// Subject, with NUL replaced; escaped and shortened if the database rejects it.
+    /// Subject of the delivery, with NUL replaced; escaped and shortened if the database rejects
+    /// it.
     pub subject: String,
     /// Stream sequence of the delivery.
     pub stream_sequence: u64,
-    /// Headers as received, unmasked.
+    /// Headers of the delivery, unmasked.
     pub headers: Vec<(String, String)>,
     payload: Vec<u8>,
     /// Error of the last attempt, at most 1,000 characters.
     pub error: String,
     /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
-    /// Whether a retry is pending.
+    /// Status: whether a retry is pending.
     pub status: DeadLetterStatus,
-    /// When it was dead-lettered, by the database's clock.
+    /// Time when the message was dead-lettered, by the database's clock.
     pub created_at: OffsetDateTime,
 }
 
 impl DeadLetter {
-    /// The payload for display: JSON without the values of sensitive fields. Only the size if the
-    /// payload is not decodable, or of an event missing in `fields`. [`SensitiveFields::linked`]
+    /// The payload for display: JSON without the values of sensitive fields. If the payload is not
+    /// decodable or `fields` lacks its event, only the payload's size. [`SensitiveFields::linked`]
     /// contains the events of this program.
     #[must_use]
     pub fn masked_payload(&self, fields: &SensitiveFields) -> MaskedPayload {
@@ -90,8 +92,8 @@ impl DeadLetter {
     }
 
     /// The payload as received, **unmasked**. Empty if MySQL or MariaDB rejected its size
-    /// (`max_allowed_packet`): then the header `outbox-payload-omitted` contains the length, and a
-    /// retry fails. The message is on the stream at `stream_sequence`.
+    /// (`max_allowed_packet`). In this case the header `outbox-payload-omitted` contains the
+    /// payload's length, and a retry fails. The message is on the stream at `stream_sequence`.
     #[must_use]
     pub fn raw_payload(&self) -> &[u8] {
         &self.payload
@@ -122,9 +124,9 @@ impl std::fmt::Debug for DeadLetter {
 /// Status of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeadLetterStatus {
-    /// Awaits a decision of an operator.
+    /// The dead letter awaits a decision of an operator.
     Open,
-    /// Marked: an inbox of its consumer retries it.
+    /// The dead letter is marked: an inbox of its consumer retries it.
     Retry,
 }
 
@@ -164,8 +166,9 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
     serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// Primary key: waits for an open transaction with the same key. Rejected contents are inserted as
-/// [`Form::Plain`], or the message would be dead-lettered again forever.
+/// Inserts a dead letter. The insert waits for an open transaction with the same primary key.
+/// Contents that the database rejects are inserted as [`Form::Plain`], or the message would be
+/// dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -204,7 +207,7 @@ pub(crate) async fn insert_in(
     }
 }
 
-/// A timeout is not a rejection of the contents.
+/// Whether the database rejected the contents. A timeout is not a rejection.
 fn is_refusal(error: &DbErr) -> bool {
     trouble(error) == Trouble::Statement && !timed_out(error)
 }
@@ -221,7 +224,7 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// ASCII only, without decoded names.
+    /// ASCII only, without the names decoded from the message.
     Plain,
 }
 
@@ -283,7 +286,7 @@ async fn insert_as<C: ConnectionTrait>(
     inbox.insert_once(db, sql).await
 }
 
-/// JSON has non-ASCII characters only in strings.
+/// Escapes non-ASCII characters, which JSON has only in strings.
 fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
@@ -298,7 +301,7 @@ fn escaped_json(json: &str) -> String {
     escaped
 }
 
-/// Stored, so it never changes.
+/// Namespace of the keys. It never changes, because the keys are stored.
 const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
 
 fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {

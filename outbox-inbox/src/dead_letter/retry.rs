@@ -1,9 +1,9 @@
-//! The inbox's side of [`retry`](super::DeadLetters::retry).
+//! Retries the dead letters that [`retry`](super::DeadLetters::retry) has marked.
 //!
-//! Invariant: one process at a time retries a dead letter, which is deleted only with its message
-//! handled. Lock order in the handler's transaction: dead letter, then inbox row. No other path
-//! takes both in the opposite order: dead-lettering requires a `failed` inbox row, and no dead
-//! letter exists then.
+//! Invariant: one process at a time retries a dead letter. The dead letter is deleted only when its
+//! message is handled. Lock order in the handler's transaction: dead letter, then inbox row. No
+//! other path locks both in the opposite order: dead-lettering requires a `failed` inbox row, and a
+//! message with a `failed` row has no dead letter.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
@@ -29,7 +29,8 @@ pub(crate) struct StoredDeadLetter {
 }
 
 impl StoredDeadLetter {
-    /// Smaller number, later stream sequence. Only numbers of one source are comparable.
+    /// Whether this letter comes from an older stream: it has the smaller number and the later
+    /// stream sequence. Only numbers of one source are comparable.
     pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
         let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
         let numbers = self.sequence.zip(other.sequence);
@@ -41,13 +42,13 @@ impl StoredDeadLetter {
     }
 }
 
-/// Stream order: at most `limit`, and at most about `bytes` of payload, but always one. Index
-/// `inbox_dead_letters_retry`; no lock. Aggregates in `held` are skipped, because their later
-/// letters must not fill the page.
+/// Returns marked letters in stream order: at most `limit`, with at most about `bytes` of payload,
+/// but always one. The query uses index `inbox_dead_letters_retry` and no lock. Aggregates in
+/// `held` are skipped, because their later letters must not fill the page.
 ///
 /// A recreated stream counts from 1 again. A letter is therefore skipped while a marked letter of
-/// its aggregate has a smaller number and a later stream sequence. A running retry counts as open;
-/// its process checks it with [`StoredDeadLetter::is_of_older_stream_than`].
+/// its aggregate has a smaller number and a later stream sequence. A letter whose retry is running
+/// is open; its process compares both with [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -117,13 +118,13 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
     })
 }
 
-/// Index `inbox_dead_letters_of_aggregate`. On MySQL and MariaDB, `NOT EXISTS` would read all
-/// marked letters of the aggregate for each letter.
+/// The query uses index `inbox_dead_letters_of_aggregate`. On MySQL and MariaDB, `NOT EXISTS` would
+/// read all marked letters of the aggregate for each letter.
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
-    // With stale statistics, PostgreSQL would run the subquery for every letter. A limit that it
-    // cannot estimate forces index order.
+    // With stale statistics, PostgreSQL would run the subquery for every letter. A limit that
+    // PostgreSQL cannot estimate forces index order.
     sql.push(&match postgres {
         true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
         false => format!(" FROM {letters} l WHERE l.consumer = "),
@@ -134,8 +135,8 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
         ),
         false => format!(" AND l.status = {RETRY} AND "),
     });
-    // MySQL and MariaDB cannot use a column of the outer query for a range scan: with it they read
-    // the whole aggregate.
+    // MySQL and MariaDB cannot use a column of the outer query for a range scan. With such a column
+    // they read the whole aggregate.
     let range = match inbox.backend() {
         DbBackend::MySql => "",
         _ => "AND e.sequence < l.sequence ",
@@ -155,7 +156,8 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
 }
 
-/// Never an index condition; NULL for a letter without an aggregate.
+/// Appends whether a letter belongs to one of `aggregates`: NULL for a letter without an aggregate.
+/// The condition never selects an index.
 fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
     sql.push("(l.aggregate_type, l.aggregate_id) IN (");
     if inbox.backend() == DbBackend::MySql {
@@ -188,8 +190,8 @@ fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
 }
 
 /// Counts the attempt before the handler runs, so that a handler that crashes the process is not
-/// retried forever. False if another process was first or the mark was removed. Waits for the row
-/// lock (primary key) at most the `LockLimit`.
+/// retried forever. Returns false if another process was first or the letter is no longer marked.
+/// The update waits for the row lock (primary key) at most the `LockLimit`.
 pub(crate) async fn begin<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -219,8 +221,9 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// [`Outcome::Skipped`]: another process has the letter, or it no longer exists.
-/// [`Outcome::Duplicate`] must be committed too, to delete the letter.
+/// Claims the letter in the handler's transaction. [`Outcome::Skipped`]: another process has the
+/// letter, or it no longer exists. After [`Outcome::Duplicate`] the caller must also commit, to
+/// delete the letter.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
@@ -229,8 +232,8 @@ pub(crate) async fn claim(
     message: &Message,
 ) -> Result<Outcome, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
-        // Primary key; does not wait for a running handler. On SQLite the transaction has the only
-        // write lock.
+        // The query uses the primary key and does not wait for a running handler. On SQLite the
+        // transaction has the only write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
         sql.push(" WHERE id = ")
             .bind(letter.id)
@@ -251,7 +254,7 @@ pub(crate) async fn claim(
     if inbox.revive(tx, key).await? {
         return Ok(Outcome::Revived);
     }
-    // Primary key: waits for an open transaction with the same key.
+    // The claim waits for an open transaction with the same primary key.
     let taken = inbox.claim(tx, key).await?
         || inbox
             .insert(tx, key, Status::Handled, letter.attempts, None)
@@ -262,7 +265,8 @@ pub(crate) async fn claim(
     })
 }
 
-/// After a crash before this, the dead letter is open with its old error.
+/// Stores the error of a failed retry. After a crash before this update, the dead letter is open
+/// with its old error.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -278,7 +282,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
         .bind(letter.id);
-    // Matched rows on MySQL too: sqlx sets `CLIENT_FOUND_ROWS`.
+    // `rows_affected` counts matched rows on MySQL too: sqlx sets `CLIENT_FOUND_ROWS`.
     let is_there = db.execute_raw(sql.statement()).await?.rows_affected() > 0;
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
@@ -288,7 +292,8 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     Ok(is_there)
 }
 
-/// Index `inbox_dead_letters_of_aggregate`. Waits for locked rows at most the `LockLimit`.
+/// Reopens the marked letters behind a failed letter. The update uses index
+/// `inbox_dead_letters_of_aggregate` and waits for locked rows at most the `LockLimit`.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
     letter: &StoredDeadLetter,
@@ -306,7 +311,7 @@ pub(crate) fn hold_behind(
     sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
     let place = letter.incoming.stream_sequence.cast_signed();
     match letter.sequence.zip(letter.source.as_deref()) {
-        // Numbers of another source are not comparable.
+        // Numbers of different sources are not comparable.
         Some((sequence, source)) => {
             sql.push(" AND CASE WHEN source = ").bind(inbox.key(source));
             sql.push(" THEN sequence > ").bind(sequence);

@@ -16,25 +16,26 @@ const IDS_MAX: usize = 10_000;
 
 /// Filter of dead letters. The default selects all; each method narrows it.
 ///
-/// Without a consumer, all dead letters are read.
+/// A selection without a consumer reads all dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeadLetterSelection {
-    /// Keys ([`DeadLetter::id`]), at most 10,000; an empty list selects nothing.
+    /// Keys of the dead letters ([`DeadLetter::id`]), at most 10,000; an empty list selects
+    /// nothing.
     pub ids: Option<Vec<Uuid>>,
-    /// Consumer.
+    /// Name of the consumer.
     pub consumer: Option<String>,
     /// Event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Aggregate.
+    /// Aggregate of the message.
     pub aggregate: Option<Aggregate>,
-    /// Dead-lettered at this time or later.
+    /// Earliest time of dead-lettering, inclusive.
     pub from: Option<OffsetDateTime>,
-    /// Dead-lettered before this time.
+    /// Latest time of dead-lettering, exclusive.
     pub until: Option<OffsetDateTime>,
-    /// Status.
+    /// Status of the dead letter.
     pub status: Option<DeadLetterStatus>,
-    /// Position to start after: time, stream sequence and key.
+    /// Position of the previous page's last dead letter: time, stream sequence and key.
     pub after: Option<(OffsetDateTime, u64, Uuid)>,
 }
 
@@ -45,7 +46,7 @@ impl DeadLetterSelection {
         Self::default()
     }
 
-    /// Dead letters of a consumer.
+    /// Selects the dead letters of a consumer.
     #[must_use]
     pub fn consumer(name: impl Into<String>) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl DeadLetterSelection {
         }
     }
 
-    /// Dead letters by key, at most 10,000.
+    /// Selects dead letters by key, at most 10,000.
     #[must_use]
     pub fn ids(ids: impl IntoIterator<Item = Uuid>) -> Self {
         Self {
@@ -77,14 +78,14 @@ impl DeadLetterSelection {
         self
     }
 
-    /// Created at or after this time, by the database's clock.
+    /// Selects dead letters created at or after this time, by the database's clock.
     #[must_use]
     pub fn from(mut self, time: OffsetDateTime) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Created before this time, by the database's clock.
+    /// Selects dead letters created before this time, by the database's clock.
     #[must_use]
     pub fn until(mut self, time: OffsetDateTime) -> Self {
         self.until = Some(time);
@@ -98,7 +99,7 @@ impl DeadLetterSelection {
         self
     }
 
-    /// Starts after the last dead letter of the previous page.
+    /// Starts after a dead letter, the last of the previous page.
     #[must_use]
     pub fn after(mut self, last: &DeadLetter) -> Self {
         self.after = Some((last.created_at, last.stream_sequence, last.id));
@@ -118,7 +119,7 @@ impl DeadLetterSelection {
 
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
-/// Index on (consumer, created_at); equal rows are sorted.
+/// Order of the index on (consumer, created_at). The database sorts rows with equal times.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
 pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) -> Statement {
@@ -189,7 +190,7 @@ pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
         Some(DeadLetterStatus::Open) => OPEN,
         Some(DeadLetterStatus::Retry) => RETRY,
     };
-    // A literal, so that a partial index matches.
+    // The status is a literal, so that a partial index matches.
     sql.push(&format!(" AND status = {code}"));
 }
 
@@ -200,7 +201,7 @@ pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
     }
 }
 
-/// Rounded up to the microsecond, which is correct for `>=` and `<`.
+/// Appends a time, rounded up to the microsecond, which is correct for `>=` and `<`.
 fn push_time(sql: &mut Sql, time: OffsetDateTime) {
     let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
     let micros = i64::try_from(micros)

@@ -1,8 +1,8 @@
 //! Deduplication: each message is applied once per consumer.
 //!
 //! [`claim`] decides by strategy, in the handler's transaction, whether the message may be applied.
-//! [`attempts`] counts failures outside it. With the default strategy both use one row:
-//!
+//! [`attempts`] counts failures outside that transaction. With the default strategy, claims and
+//! attempts use one row:
 //! ```text
 //!                 claim (insert)                    the row's states:
 //!   no row ───────────────────────────► handled       0 failed   will be tried again
@@ -14,25 +14,26 @@
 //!     └──► dead      attempts used up, or a fatal error
 //! ```
 //!
-//! With the other strategies the row only counts attempts. A message that is done, early or running
-//! elsewhere leaves no row. A counted attempt ends the row:
+//! With the other strategies the row only counts attempts. A message that is applied, early or
+//! running in another process leaves no row. A counted attempt ends with a status of its row:
 //!
-//! - Handled in a transaction: handled, by its commit.
-//! - Handled without a transaction: handled, after the run and before the acknowledgement.
-//! - A duplicate: handled, after the rollback.
-//! - Failed: failed, with the attempt and its error.
-//! - Attempts used up, or fatal: dead, with the dead letter. If the strategy finds an effect:
-//!   handled.
-//! - Interrupted, or running elsewhere: failed, still counted.
-//! - Returned without a run by a shutdown: failed, the attempt subtracted.
-//! - Process crash: unchanged; the next delivery ends the row.
+//! - The handler succeeds in a transaction: `handled`, by its commit.
+//! - The handler succeeds without a transaction: `handled`, after the run and before the
+//!   acknowledgement.
+//! - The message is a duplicate: `handled`, after the rollback.
+//! - The attempt fails: `failed`, with the attempt and its error.
+//! - The attempts are used up, or the error is fatal: `dead`, with the dead letter. If the strategy
+//!   finds an effect: `handled`.
+//! - The run is interrupted, or the message runs elsewhere: `failed`, still counted.
+//! - A shutdown returns the message without a run: `failed`, the attempt subtracted.
+//! - The process crashes: unchanged; the next delivery ends the row.
 //!
-//! So every failed row has an unacknowledged delivery, with one exception. If a process counts a
-//! redelivery and is killed while a slow first delivery succeeds, the row stays failed until it
+//! So every `failed` row has an unacknowledged delivery, with one exception. If a process counts a
+//! redelivery and is killed while a slow first delivery succeeds, the row stays `failed` until it
 //! expires.
 //!
 //! Invariant: a row becomes `dead` only after the strategy was checked, in the transaction that
-//! passes the message's sequence.
+//! marks the message's sequence as passed.
 
 pub(crate) mod attempts;
 mod batch;

@@ -38,7 +38,7 @@ pub(crate) struct Place<'a> {
 pub(crate) enum Gaps {
     Wait,
     Accept,
-    /// Not recorded. A number that arrives after a higher number is stale.
+    /// Gaps are not recorded. A message whose number is below the last number is stale.
     Ignore,
 }
 
@@ -55,16 +55,16 @@ impl Place<'_> {
         self.event.sequence
     }
 
-    /// Another event was applied under this number, because a producer reuses numbers. A copy has
-    /// the same id, and was recorded no later than the latest event.
+    /// Whether another event was applied under this number, because a producer reuses numbers. A
+    /// copy of the applied event has the same id, and was recorded no later than the latest event.
     fn is_taken(&self, state: &SequenceState) -> bool {
         let is_last = self.sequence() == state.last;
         is_last && state.last_event.is_some_and(|id| id != self.event.id)
             || self.sequence() <= state.last && self.event.recorded_at > state.last_recorded_at
     }
 
-    /// [`Gaps::Accept`] still returns `Early` while an earlier message is failing, or if too many
-    /// ranges are missing.
+    /// Claims the number. [`Gaps::Accept`] still returns `Early` while an earlier message is
+    /// failing, or if too many ranges are missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Outcome, DbErr> {
         let first = SequenceState {
             last: self.sequence(),
@@ -118,24 +118,25 @@ impl Place<'_> {
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
-    /// The smallest failing number is kept.
+    /// Marks the number as failing. The row keeps the aggregate's smallest failing number.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence()),
             ..SequenceState::default()
         };
-        // A row may appear between the first update and the insert. The second update finds it.
+        // Another process may insert the row between the first update and the insert. The second
+        // update finds this row.
         let _ = self.sql.mark_failing(tx, self.key(), self.sequence()).await?
             || self.sql.insert_sequence(tx, self.key(), &marked).await?
             || self.sql.mark_failing(tx, self.key(), self.sequence()).await?;
         Ok(())
     }
 
-    /// Call it in the transaction of the dead letter. False if the number was applied; the check
-    /// waits for the sequence's row lock.
+    /// Marks the number as passed. Call it in the transaction of the dead letter. Returns false if
+    /// the number was applied; the check waits for the row lock of the aggregate's sequence.
     ///
     /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too:
-    /// copies of these messages become dead letters instead of being dropped.
+    /// copies of messages with these numbers become dead letters instead of being dropped.
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
@@ -189,8 +190,8 @@ impl Place<'_> {
         state.failing = state.failing.filter(|failing| *failing > self.sequence());
     }
 
-    /// The first read takes no lock, because most callers change nothing. After a locking read the
-    /// session's [lock limit](super::lock_limit) is restored.
+    /// Changes the aggregate's row. The first read takes no lock, because most callers change
+    /// nothing. After a locking read the session's [lock limit](super::lock_limit) is restored.
     async fn change(
         &self,
         tx: &DatabaseTransaction,

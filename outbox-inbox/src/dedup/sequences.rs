@@ -1,7 +1,7 @@
 //! The rows of strategy *sequence*: a consumer's progress in an aggregate.
 //!
-//! Invariants: only the holder of the row lock (primary key) changes a row, or a statement that
-//! compares its value. Numbers never decrease. Lock waits respect the [lock
+//! Invariants: a row is changed only by the holder of the row lock (primary key), or by a statement
+//! that compares the row's value. Numbers never decrease. Lock waits respect the [lock
 //! limit](super::lock_limit).
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::sql::{InboxSql, changed};
 
-/// In seconds. The stream of an older mark was purged or recreated. Longer than any delay between
-/// two attempts.
+/// Lifetime of a failing mark in seconds, longer than any delay between two attempts. If a mark is
+/// older, the stream was purged or recreated.
 const MARK_SECS: u32 = 24 * 3600;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,10 +26,10 @@ pub(super) struct SequenceKey<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedEvent {
-    /// Counted from 1.
+    /// Number of the event in its aggregate, from 1.
     pub(crate) sequence: u64,
     pub(crate) id: Uuid,
-    /// Microseconds since 1970, on the clock of the producer's database.
+    /// Time of recording in microseconds since 1970, on the clock of the producer's database.
     pub(crate) recorded_at: i64,
 }
 
@@ -46,7 +46,8 @@ impl NumberedEvent {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SequenceState {
-    /// This number and all earlier numbers are done, except the missing ones.
+    /// Last applied number: this number and all earlier numbers are done, except the missing
+    /// numbers.
     pub(super) last: u64,
     pub(super) last_event: Option<Uuid>,
     /// Numbers and times grow together, so a done number with a later time is another event.
@@ -55,7 +56,7 @@ pub(super) struct SequenceState {
     pub(super) missing: Missing,
 }
 
-/// Ascending and disjoint.
+/// Ranges of missing numbers, ascending and disjoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Missing(Vec<(u64, u64)>);
 
@@ -107,7 +108,8 @@ impl Missing {
 }
 
 impl InboxSql {
-    /// False for an existing row. Waits for a concurrent transaction with the same key.
+    /// Inserts a row; returns false for an existing row. The insert waits for a concurrent
+    /// transaction with the same key.
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -131,8 +133,9 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// From the predecessor, or with `tolerant` from any earlier number if no smaller number is
-    /// failing. Waits for a concurrent transaction, and then compares the committed number.
+    /// Advances the row from the predecessor, or with `tolerant` from any earlier number if no
+    /// smaller number is failing. The update waits for a concurrent transaction, and then compares
+    /// the committed number.
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -169,7 +172,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// The caller holds the row's lock.
+    /// Writes a row whose lock the caller holds.
     pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -189,8 +192,8 @@ impl InboxSql {
         changed(db, sql).await.map(drop)
     }
 
-    /// A smaller mark is kept; the same mark is renewed. Does not restore the lock limit, because
-    /// no handler runs in its transaction.
+    /// Marks a number as failing. A smaller mark is kept; the same mark is renewed. The lock limit
+    /// is not restored, because no handler runs in this transaction.
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -210,7 +213,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// `lock` holds until the transaction ends; the caller restores the lock limit.
+    /// Reads a row. With `lock`, the row lock holds until the transaction ends, and the caller
+    /// restores the lock limit.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,

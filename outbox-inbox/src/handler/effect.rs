@@ -6,7 +6,7 @@ use outbox_core::{Events, IntoEvents};
 
 use super::error::HandlerError;
 
-/// Follow-up events, recorded as by [`Outbox::record`](crate::Outbox::record).
+/// Follow-up events of a handler, recorded as by [`Outbox::record`](crate::Outbox::record).
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -50,7 +50,7 @@ pub trait IntoEffect {
     /// Whether the value may contain events.
     const EMITS: bool = false;
 
-    /// Converts the value.
+    /// Converts the value to an `Effect`.
     fn into_effect(self) -> Effect;
 }
 

@@ -13,8 +13,8 @@ use super::extract::FromContext;
 
 /// A whole undecoded message, with headers and payload.
 ///
-/// As the first argument it needs the key `messages` of
-/// [`idempotent_handler`](macro@crate::idempotent_handler). It may also follow an
+/// As the first argument, it needs the key `messages` of
+/// [`idempotent_handler`](macro@crate::idempotent_handler). As a later argument, it may follow an
 /// [`Event`](crate::Event).
 ///
 /// ```

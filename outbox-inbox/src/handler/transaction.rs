@@ -62,7 +62,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     ///
-    /// The database's error; return it.
+    /// The database's error; return it from the handler.
     pub async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
         OutboxTransaction::within(self).await
     }
@@ -109,7 +109,7 @@ pub struct Outbox<'a>(Tx<'a>);
 impl Outbox<'_> {
     /// Records events, which exist if and only if the handler's transaction commits.
     ///
-    /// # Errors
+    /// [`RecordError`]; return it from the handler.
     ///
     /// [`RecordError`]; return it.
     ///

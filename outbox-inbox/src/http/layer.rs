@@ -16,8 +16,8 @@ use super::service::Idempotency;
 use super::settings::{MissingKey, Settings};
 use crate::runtime::InboxError;
 
-/// Applies each request behind it once per key; see the [module](super). Clones share the list of
-/// running requests.
+/// Applies each request with a key once; see the [module](super). Clones share the list of running
+/// requests.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     settings: Arc<Settings>,
@@ -30,7 +30,7 @@ impl fmt::Debug for IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer over the database of the handlers. Each running request holds a connection.
+    /// Creates a layer over the database of the handlers. Each running request holds a connection.
     ///
     /// `scope` returns the owner of a request from its extensions, which an outer authentication
     /// layer has set. `None` is answered with 401.
@@ -62,8 +62,8 @@ impl IdempotencyLayer {
         self.set(|settings| settings.purge_every = every)
     }
 
-    /// Sets the maximum run time of a handler, including the response body. Then the request is
-    /// rolled back and answered with 503. More than zero. Default: 30 seconds.
+    /// Sets the maximum run time of a handler, including the response body. A request that runs
+    /// longer is rolled back and answered with 503. More than zero. Default: 30 seconds.
     #[must_use]
     pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)

@@ -46,8 +46,8 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Other headers may be secrets, or apply to one client, connection or moment only. The server adds
-/// `Content-Length`.
+/// The stored headers. Other headers may be secrets, or apply to one client, connection or moment
+/// only. The server adds `Content-Length`.
 const STORED: [HeaderName; 12] = [
     header::CACHE_CONTROL,
     header::CONTENT_DISPOSITION,
@@ -63,9 +63,11 @@ const STORED: [HeaderName; 12] = [
     header::VARY,
 ];
 
-/// Failures and refusals roll back: they would keep half of an effect, or outlast their cause.
+/// Whether a response commits. A committed failure would keep half of an effect, and a stored
+/// refusal would outlast its cause.
 ///
-/// `taken`: the handler has extracted the transaction. Otherwise an inner layer has redirected.
+/// `taken`: whether the handler has extracted the transaction. If not, a redirection comes from an
+/// inner layer.
 pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
     let is_said = parts.extensions.get::<Commits>().is_some();
     let status = parts.status;
@@ -76,7 +78,7 @@ pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
 pub(crate) struct Stored {
     pub(crate) fingerprint: Digest,
     pub(crate) status: u16,
-    /// A value has one character per byte.
+    /// Names and values of headers. A value has one character per byte.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -117,7 +119,7 @@ impl Stored {
     }
 }
 
-/// RFC 9457.
+/// Builds a problem response (RFC 9457).
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({"type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail});

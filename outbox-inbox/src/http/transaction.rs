@@ -25,8 +25,8 @@ use super::response::problem;
 /// the first error, and the layer answers 500 if a handler continues. Run a part that may fail in a
 /// nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it after the response: the layer would answer 500, and retries get 409 until the
-/// last clone is dropped.
+/// Do not keep the transaction after the response: the layer would answer 500, and retries get 409
+/// until the last clone is dropped.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 
@@ -62,7 +62,7 @@ impl RequestTx {
         }))
     }
 
-    /// `None` if a clone still exists.
+    /// Closes the transaction. Returns `None` if a clone still exists.
     pub(crate) fn close(self) -> Option<Closed> {
         let open = Arc::into_inner(self.0)?;
         Some(Closed {
@@ -119,7 +119,8 @@ outbox_sea_orm::__begins!(
     |tx, options| outbox_sea_orm::begin_nested(tx, options)
 );
 
-/// Answers 500 if the route is not behind the layer, or the layer passes its method through.
+/// Answers 500 if the route is not behind the layer, or the layer passes the request's method
+/// through.
 impl<S: Sync> FromRequestParts<S> for RequestTx {
     type Rejection = Response<Body>;
 

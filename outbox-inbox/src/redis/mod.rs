@@ -2,10 +2,10 @@
 //!
 //! Redis holds one string per (consumer, event): `c:<token>` for a claim, with its lease as time to
 //! live, or `d:<token>` for a recorded effect, with its retention. Each operation is one atomic
-//! script over one key; the token fences the claim. Clusters are not supported.
+//! script over one key. The token identifies the holder of a claim. Clusters are not supported.
 //!
-//! If Redis loses a key, its event is applied again: writes not yet on disk (`appendonly`) or not
-//! replicated before a failover, and evicted keys (`maxmemory-policy`).
+//! If Redis loses a key, the event is applied again. Redis loses writes not yet on disk
+//! (`appendonly`), writes not replicated before a failover, and evicted keys (`maxmemory-policy`).
 
 use std::time::Duration;
 
@@ -15,19 +15,21 @@ use redis::{Client, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKi
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// The client of the crate `redis`, in the version of this crate.
+/// The client of the crate `redis`, in the version that this crate uses.
 pub use redis::Client as RedisClient;
 
-/// Includes reconnecting.
+/// Time limit of an operation, including a reconnect.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 0: a new claim, 1: the effect is recorded, 2: another claim is in progress.
+/// Claims an event. Returns 0 for a new claim, 1 if the effect is recorded, 2 if another claim is
+/// in progress.
 const CLAIM: &str = "
 if redis.call('SET', KEYS[1], 'c:' .. ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
 if string.sub(redis.call('GET', KEYS[1]), 1, 2) == 'd:' then return 1 end
 return 2";
 
-/// 1: the effect is recorded under this token, 0: another token has recorded it or holds the claim.
+/// Records an effect. Returns 1 if the effect is recorded under this token, 0 if another token has
+/// recorded the effect or holds the claim.
 const COMPLETE: &str = "
 local value = redis.call('GET', KEYS[1])
 if value == 'd:' .. ARGV[1] then return 1 end
@@ -69,8 +71,8 @@ impl std::fmt::Debug for RedisDedupStore {
 }
 
 impl RedisDedupStore {
-    /// A store at `redis://[user:password@]host[:port][/database]`. Connects at the first use, and
-    /// again after an error.
+    /// Creates a store at `redis://[user:password@]host[:port][/database]`. The store connects at
+    /// the first use, and again after an error.
     ///
     /// # Errors
     ///
@@ -85,7 +87,7 @@ impl RedisDedupStore {
         Ok(Self::with_client(client))
     }
 
-    /// A store over a client with other options, for example certificates.
+    /// Creates a store over a client with other options, for example certificates.
     #[must_use]
     pub fn with_client(client: Client) -> Self {
         Self {
@@ -124,7 +126,7 @@ impl RedisDedupStore {
         let script = Script::new(script);
         let mut call = script.key(key);
         call.arg(format!("{token:x}")).arg(millis(time));
-        // After a crash or an error here, the script may have run.
+        // If the process crashes or the call fails here, the script may have run.
         self.bounded(async { call.invoke_async(&mut self.connection().await?).await })
             .await
     }
@@ -207,7 +209,8 @@ fn failure(error: RedisError) -> DedupStoreError {
     DedupStoreError::unavailable("Redis request failed", Some(error.into()))
 }
 
-/// Redis rejects zero and values that overflow when added to the current time.
+/// Clamps a time to live: Redis rejects zero and values that overflow when added to the current
+/// time.
 fn millis(time: Duration) -> u64 {
     const YEARS: u64 = 100 * 366 * 24 * 3600 * 1000;
     u64::try_from(time.as_millis())

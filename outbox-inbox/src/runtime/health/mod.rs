@@ -27,9 +27,9 @@ pub struct InboxHealthCheck {
 pub struct ConsumerHealth {
     /// Name of the consumer.
     pub consumer: &'static str,
-    /// Whether it runs.
+    /// Whether the consumer runs.
     pub state: ConsumerState,
-    /// Its health.
+    /// Health of the consumer.
     pub health: Health,
 }
 
@@ -37,17 +37,17 @@ pub struct ConsumerHealth {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// Running, or returning unhandled messages after the stop of its inbox.
+    /// The consumer runs, or returns unhandled messages after the stop of its inbox.
     Running,
-    /// Paused by an operator ([`PausedConsumers`](crate::PausedConsumers)): receives and starts
-    /// nothing.
+    /// An operator has paused the consumer ([`PausedConsumers`](crate::PausedConsumers)): it
+    /// receives and starts no messages.
     Paused {
-        /// Since this process detected the pause.
+        /// Time since this process detected the pause.
         paused_for: Duration,
     },
-    /// Stopped.
+    /// The consumer has stopped.
     Stopped {
-        /// Reason; `None` after the stop of its inbox.
+        /// Reason of the stop; `None` after the stop of its inbox.
         reason: Option<String>,
     },
 }
@@ -63,12 +63,12 @@ impl InboxHealthCheck {
     /// Returns the current health of the inbox.
     ///
     /// * [`Health::Alive`]: all consumers run and receive.
-    /// * [`Health::Degraded`]: starting, stopping, or a subscription is down for less than
-    ///   [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
+    /// * [`Health::Degraded`]: the inbox is starting or stopping, or a subscription is down for
+    ///   less than [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
     /// * [`Health::Stuck`]: for `stuck_after`, a subscription is down, the database is unreachable
     ///   at the start, or started messages make no progress.
-    /// * [`Health::Stopped`]: not running; a consumer has stopped or made no progress for 90 s; or
-    ///   a handler exceeds its timeout by 5 s.
+    /// * [`Health::Stopped`]: the inbox is not running; a consumer has stopped or made no progress
+    ///   for 90 s; or a handler exceeds its timeout by 5 s.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.lock();
@@ -95,8 +95,8 @@ impl InboxHealthCheck {
         }
     }
 
-    /// Returns the health of the consumers of the current or last run, by name. Empty until all are
-    /// subscribed.
+    /// Returns the health of the consumers of the current or last run, by name. Empty until all
+    /// consumers are subscribed.
     #[must_use]
     pub fn consumers(&self) -> Vec<ConsumerHealth> {
         let consumers = self.lock().consumers.clone();

@@ -35,7 +35,7 @@ const BATCH_LOOKS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// The first dead letter is not ready.
+    /// Dead letters set apart from their lane, because the first dead letter must wait.
     Letters(Arc<LaneKey>),
     Alone(u64),
     All,
@@ -62,7 +62,7 @@ pub(crate) struct Lanes<T> {
     /// Indexed by [`Queue`].
     queues: [VecDeque<Arc<LaneKey>>; 3],
     block_ends: Timers,
-    /// By the time of their removal.
+    /// Lanes that wait for returned items, by the time when the wait ends.
     awaiting: Timers,
     reception: Reception,
     timers: u64,
@@ -110,8 +110,8 @@ impl<T: LaneItem> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Returns the state of an item that was here before. Call [`Self::push`] next. `is_new`: the
-    /// broker's first delivery.
+    /// Returns the state of an item that was returned to the broker and has arrived again. Call
+    /// [`Self::push`] next. `is_new`: whether this is the broker's first delivery of the item.
     pub(crate) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
         let lane = self.lanes.get_mut(key);
         let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
@@ -180,7 +180,7 @@ impl<T: LaneItem> Lanes<T> {
         taken
     }
 
-    /// `back`: items without effect.
+    /// Ends the run of a lane. `back`: items without effect, which return to the lane.
     pub(crate) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
