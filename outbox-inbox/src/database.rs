@@ -24,7 +24,8 @@ use crate::dedup::lock_limit::LockLimit;
 use crate::pool::Pool;
 use crate::start_error::Problem;
 
-/// Otherwise driver errors have no type, and an outage would look like a failing handler.
+/// Returns the missing cargo feature of a database. Without it, driver errors have no type, and an
+/// outage would look like a failing handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     let (feature, enabled) = match backend {
         DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -41,8 +42,8 @@ const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Database {
     pool: Pool,
     isolation_level: Option<IsolationLevel>,
-    /// PostgreSQL with `synchronous_commit = off`: a commit could be lost after its message was
-    /// acknowledged.
+    /// Whether PostgreSQL has `synchronous_commit = off`: a commit could be lost after its message
+    /// was acknowledged.
     must_wait_for_disk: bool,
     lock_limit: LockLimit,
     turns: Option<Arc<Mutex<()>>>,
@@ -55,8 +56,8 @@ impl Database {
         let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
         let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
-            // Setting the level would cost two round trips. If the default changes meanwhile, a
-            // duplicate causes a serialization failure.
+            // Setting the isolation level would cost two round trips. If the server's default
+            // changes while the inbox runs, a duplicate causes a serialization failure.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
                            current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
@@ -123,9 +124,9 @@ impl Database {
         });
         let transaction = match begun.await {
             Err(error) if trouble(&error) == Trouble::Statement => {
-                // A `begin()` cancelled by the application may have left a transaction open. There,
-                // MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all statements after a
-                // failure.
+                // A `begin()` cancelled by the application may have left a transaction open. In
+                // this transaction, MySQL rejects `SET TRANSACTION`, and PostgreSQL rejects all
+                // statements after a failed statement.
                 let _ = self.pool.execute_unprepared("COMMIT").await;
                 return Err(error);
             }
@@ -149,7 +150,7 @@ impl Database {
     }
 }
 
-/// False: the connection was lost, and the server rolls back.
+/// Returns false if the connection was lost; the server then rolls back.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     let outcome = transaction.rollback().await;
     if let Err(error) = &outcome {
@@ -185,7 +186,6 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
         if let Some(error) = current.downcast_ref::<sqlx::Error>() {
             return Some(outbox_sea_orm::kind_of_driver(error).into());
         }
-        // In a transparent wrapper, only this inner part of SeaORM's error is visible.
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(RuntimeErr::SqlxError(error)) = current.downcast_ref::<RuntimeErr>() {
             return Some(outbox_sea_orm::kind_of_driver(error).into());

@@ -17,7 +17,6 @@ impl Interest {
     pub(crate) fn of(consumer: &str, handlers: &[Registration], linked: &[&'static EventDescriptor]) -> Self {
         let mut interest = Self::default();
         for handler in handlers.iter().filter(|handler| handler.consumer == consumer) {
-            // If the newest sequence wins, no other event is needed.
             let strategy = handler.options.strategy;
             interest.whole_aggregates |=
                 matches!(strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));

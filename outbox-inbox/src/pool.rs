@@ -1,7 +1,8 @@
 //! A connection pool on which each single write commits.
 //!
 //! If an application cancels its `begin()`, sqlx 0.9.0 returns the connection to the pool with an
-//! open transaction (transact-rs/sqlx#4393). A single write would join it and could be lost.
+//! open transaction (transact-rs/sqlx#4393). A single write on this connection would join the
+//! transaction and could be lost.
 
 use std::ops::Deref;
 

@@ -8,10 +8,9 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, Strategy, describe};
 use crate::start_error::Problem;
 
-/// Of a sequence of PostgreSQL.
 const USAGE: &str = "USAGE";
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
-/// Sequences are never deleted.
+/// Rights on the table of sequences, whose rows are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
 
 pub(crate) async fn problems(
@@ -25,7 +24,7 @@ pub(crate) async fn problems(
     let mut of_inbox = vec![
         (sql.messages(), ALL),
         (sql.dead_letters(), ALL),
-        // Operators write it.
+        // Only operators write the table of pauses.
         (sql.pauses(), &["SELECT"][..]),
     ];
     if handlers.iter().any(sequenced) {
@@ -92,7 +91,6 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     let mut denied = Vec::new();
     match db.get_database_backend() {
         DbBackend::Postgres => {
-            // Column privileges may cover the used columns.
             for right in rights {
                 let granted = match *right {
                     USAGE => "has_sequence_privilege($1, 'USAGE')".to_owned(),

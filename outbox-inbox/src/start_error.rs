@@ -4,7 +4,7 @@ use std::fmt;
 
 use outbox_sea_orm::NameError;
 
-/// All problems. `Debug` prints the same text as `Display`.
+/// All problems found. `Debug` prints the same text as `Display`.
 pub struct StartError {
     problems: Vec<Problem>,
 }

@@ -1,8 +1,8 @@
 //! Metrics of an inbox (feature `metrics`; no-op without it), and spans linked to the traces of the
 //! messages.
 //!
-//! Names, units and labels are public interface and listed in [`METRICS`]. Only handled event types
-//! are labels.
+//! Names, units and labels of metrics are public interface and listed in [`METRICS`]. Only handled
+//! event types are labels.
 //!
 //! # Traces
 //!
@@ -44,7 +44,7 @@ outbox_core::__metrics! {
 pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Any publisher can choose the event type.
+/// Label of unhandled event types, because any publisher can choose the event type.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
 pub(crate) const UNDECODED: &str = "undecoded";
@@ -276,7 +276,6 @@ mod tests {
             let name = span.metadata().unwrap().name().to_owned();
             LINKS.lock().unwrap().push((name, traceparent.to_owned()));
         });
-        // Spans shared with other tests do not reliably reach a thread's subscriber.
         let _ = tracing_subscriber::fmt().with_writer(std::io::sink).try_init();
         let now = OffsetDateTime::now_utc();
         let (first, second) = (message(Some(FIRST), now), message(Some(SECOND), now));

@@ -30,7 +30,6 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     let row = row.ok_or_else(|| DbErr::RecordNotFound(ask.to_owned()))?;
     let most = usize::try_from(row.try_get::<i64>("", "packet")?).unwrap_or(usize::MAX);
     let incoming = letter.incoming;
-    // Escaped, two bytes become six.
     let others = (headers.len() + incoming.subject.len() + letter.error.len()) * 3 + REST_MAX;
     if incoming.payload.len() + others <= most {
         return Ok(unmarked(letter));
@@ -53,7 +52,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     Ok(Some((short, storable_error(&error))))
 }
 
-/// A foreign header would suggest a lost payload.
+/// Removes a foreign mark, because this header would suggest a lost payload.
 fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     let is_mark = |(name, _): &(String, String)| name == OMITTED;
     if !letter.incoming.headers.iter().any(is_mark) {

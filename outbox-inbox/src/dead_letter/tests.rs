@@ -15,7 +15,6 @@ mod recreated_stream;
 mod rejection;
 mod sources;
 
-/// Without a number, and encodable.
 pub(super) fn message() -> Message {
     Message {
         sequence: None,

@@ -1,8 +1,8 @@
 //! Counts the attempts of a message, and dead-letters the message when its last attempt has failed.
 //!
-//! The row is written outside the handler's transaction, which would roll it back. A first delivery
-//! is counted after it fails, a redelivery before it runs: a handler that kills its process reaches
-//! the limit one attempt late.
+//! The row of attempts is written outside the handler's transaction, which would roll it back. A
+//! first delivery is counted after it fails, a redelivery before it runs: a handler that kills its
+//! process reaches the limit one attempt late.
 //!
 //! Invariant: the dead letter is written in the transaction that makes the row dead.
 
@@ -30,7 +30,7 @@ pub(crate) struct Attempts<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Add,
-    /// From [`Attempts::start`]. Later attempts may have raised the number in the row.
+    /// Number from [`Attempts::start`]. Later attempts may have raised the number in the row.
     Counted(u32),
     Nothing,
 }
@@ -50,7 +50,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// For redeliveries. Call only in tasks that are never aborted.
+    /// Counts an attempt of a redelivery. Call only in tasks that are never aborted.
     pub(crate) async fn start(&self) -> Result<Result<u32, Outcome>, DbErr> {
         let (db, key) = (self.database.pool(), self.key());
         loop {
@@ -78,13 +78,14 @@ impl Attempts<'_> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// A crash before it is harmless: the next delivery detects the effect again.
+    /// Ends the row of an applied message. A crash before this update is harmless: the next
+    /// delivery detects the effect again.
     pub(crate) async fn end(&self) -> Result<(), DbErr> {
         self.sql.claim(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// After the rollback of the attempt. At the limit, or if `fatal`, also writes the dead letter,
-    /// unless the strategy finds an effect.
+    /// Records a failed attempt, after its rollback. At the limit of attempts, or if `fatal`, also
+    /// writes the dead letter, unless the strategy finds an effect.
     pub(crate) async fn fail(
         &self,
         count: Count,
@@ -109,7 +110,8 @@ impl Attempts<'_> {
         let (key, add) = (self.key(), count == Count::Add);
         let ran = u32::from(count != Count::Nothing);
         let fail = || self.sql.fail(tx, key, letter.error, add);
-        // A row may appear between `fail` and `insert`. The second `fail` finds it.
+        // Another process may insert the row between `fail` and `insert`. The second `fail` finds
+        // this row.
         let recorded = fail().await?
             || self
                 .sql
@@ -119,7 +121,7 @@ impl Attempts<'_> {
         let row = match self.sql.row(tx, key).await? {
             Some(row) if row.status != Status::Failed => return Ok(Failure::Done),
             Some(row) if recorded => row,
-            // `Done` would acknowledge an unfinished message.
+            // The result `Done` would acknowledge an unfinished message.
             _ => return Err(DbErr::RecordNotUpdated),
         };
         let attempts = match count {

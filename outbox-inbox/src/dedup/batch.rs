@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::sql::{FAILED, HANDLED, InboxSql, Key, Status};
 
-/// Returns the inserted ids. Locks in the order of `ids`.
+/// Inserts rows, locks them in the order of `ids`, and returns the inserted ids.
 pub(crate) async fn insert_all<C: ConnectionTrait>(
     inbox: &InboxSql,
     db: &C,

@@ -22,7 +22,8 @@ pub(crate) struct Claimant<'a> {
     pub(crate) id: Uuid,
 }
 
-/// For databases that accept statements outside of a transaction after an error.
+/// Savepoint that proves an open transaction, for databases that accept statements after the
+/// transaction is lost.
 const ALIVE: &str = "outbox_alive";
 
 impl Claimant<'_> {
@@ -62,7 +63,8 @@ impl Claimant<'_> {
         }
     }
 
-    /// Call it after an unsuccessful claim, before a handler runs.
+    /// Restores the session's lock limit. Call it after an unsuccessful claim, before a handler
+    /// runs.
     pub(crate) async fn restore_lock_limit(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         self.sql.lock_limit.restore(tx).await
     }
@@ -73,7 +75,7 @@ impl Claimant<'_> {
             return Ok(Outcome::Claimed);
         }
         Ok(match self.sql.row(tx, key).await? {
-            // The row expired during an outage.
+            // The `failed` row expired during an outage.
             None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Outcome::Claimed,
             row => over(row.as_ref()),
         })
@@ -99,7 +101,7 @@ impl Claimant<'_> {
         matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
-    /// False if the handler swallowed a database error and the claim is lost.
+    /// Returns false if the handler ignored a database error and the claim is lost.
     ///
     /// PostgreSQL answers the `COMMIT` of an aborted transaction with a rollback that no driver
     /// reports. MySQL has already rolled back the victim of a deadlock.
@@ -136,15 +138,16 @@ impl Claimant<'_> {
         }
     }
 
-    /// False if the strategy finds an effect of the message.
+    /// Marks the message as dead-lettered. Returns false if the strategy finds an effect of the
+    /// message.
     pub(super) async fn dead_letter(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::Sequence { .. } => match self.place() {
                 Some(place) => place.pass(tx).await,
                 None => Ok(true),
             },
-            // Another copy may be applied at the same time. The retry of this dead letter checks
-            // again.
+            // Another copy of the message may be applied at the same time. The retry of this dead
+            // letter checks again.
             Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
             _ => Ok(true),
         }
@@ -184,8 +187,8 @@ fn over(row: Option<&Row>) -> Outcome {
     }
 }
 
-/// False for a duplicate. `None`: a message has failed before, and the caller must claim one by
-/// one.
+/// Claims several messages; a result of false is a duplicate. Returns `None` if a message has
+/// failed before: the caller must claim the messages one by one.
 pub(crate) async fn claim_all(
     tx: &DatabaseTransaction,
     claimants: &[Claimant<'_>],
@@ -194,7 +197,7 @@ pub(crate) async fn claim_all(
         return Ok(Some(Vec::new()));
     };
     let (sql, consumer) = (first.sql, first.consumer);
-    // Ascending ids: different lock orders would deadlock.
+    // The ids are locked in ascending order, because different lock orders would deadlock.
     let mut ids: Vec<Uuid> = claimants.iter().map(|claimant| claimant.id).collect();
     ids.sort_unstable();
     ids.dedup();

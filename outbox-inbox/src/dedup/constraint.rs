@@ -1,6 +1,7 @@
 //! Strategy *constraint*: a unique violation of a named constraint is a duplicate.
 //!
-//! In doubt the error is a failure: a failure is visible, a lost effect is not.
+//! If the violated constraint is in doubt, the error is a failure: a failure is visible, a lost
+//! effect is not.
 //!
 //! | database | reports | name |
 //! |---|---|---|
@@ -39,8 +40,6 @@ pub(crate) fn violated(_: &(dyn Error + 'static), _: &[&str]) -> bool {
     false
 }
 
-/// A transparent wrapper hides SeaORM's outer type, and SeaORM's `source` is not the driver's
-/// error.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
     let runtime = match error.downcast_ref::<DbErr>() {
@@ -59,7 +58,7 @@ pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a s
 #[derive(Debug, PartialEq, Eq)]
 enum Violation<'a> {
     Constraint(&'a str),
-    /// MySQL since 8.0.19 puts the table before the key, MariaDB does not.
+    /// Name of a key. MySQL since 8.0.19 puts the table before the key, MariaDB does not.
     Key(&'a str),
     Columns(&'a str),
 }
@@ -78,8 +77,8 @@ fn violation<'a>(constraint: Option<&'a str>, message: &'a str) -> Option<Violat
     key_of_duplicate(message).map(Violation::Key)
 }
 
-/// In any language: the quoted value comes first, the quoted key last. The value may contain
-/// quotes.
+/// Finds the key in a message of any language: the message quotes the value first and the key last.
+/// The value may contain quotes.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn key_of_duplicate(message: &str) -> Option<&str> {
     if message.starts_with("Duplicate entry") {

@@ -13,19 +13,19 @@ use std::time::Duration;
 use outbox_sea_orm::Sql;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
-/// Then the message is returned, without an attempt used.
+/// Longest lock wait. After this time the message is returned, without using an attempt.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LockLimit(Option<String>);
 
 impl LockLimit {
-    /// `session`: the initial `lock_timeout`.
+    /// `session`: the session's initial `lock_timeout`.
     pub(crate) fn instead_of(session: String) -> Self {
         Self(Some(session))
     }
 
-    /// `expression` must belong to the written row.
+    /// Adds the limit to `expression`, which must belong to the written row.
     pub(super) fn set_in(&self, expression: &str) -> String {
         match self.set() {
             Some(set) => format!("CASE WHEN {set} THEN {expression} END"),
@@ -33,7 +33,7 @@ impl LockLimit {
         }
     }
 
-    /// PostgreSQL evaluates the condition before it locks.
+    /// Adds the limit as a condition, which PostgreSQL evaluates before it locks the row.
     pub(super) fn push_set(&self, sql: &mut Sql) {
         if let Some(set) = self.set() {
             sql.push(" AND ").push(&set);

@@ -11,22 +11,23 @@ use crate::handler::describe;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Claimed,
-    /// As [`Self::Claimed`], for a dead letter: the message had no effect.
+    /// A claimed dead letter: the message had no effect.
     Revived,
     Handled,
-    /// With sequences: this or a later number is done.
+    /// The message was applied. With strategy `sequence`: this or a later number is done.
     Duplicate,
     Buried,
     DeadLettered,
     Skipped,
-    /// Another version of the program handles the message. No message here waits for it.
+    /// Another version of the program handles the message. No message of this process waits for it.
     SentBack {
         after: Duration,
     },
     Returned,
     /// The attempt must be counted before the handler runs.
     Uncounted,
-    /// Numbers from `expected` on are missing. `failing`: no gap, a failed message will be retried.
+    /// Numbers from `expected` on are missing. `failing`: the missing message has failed and will
+    /// be retried.
     Early {
         expected: u64,
         failing: bool,
@@ -53,7 +54,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Cause {
     Handler,
     Fatal,
-    /// No attempt is left, and the last one reported no result.
+    /// No attempt is left, and the last attempt reported no result.
     Exhausted {
         attempts: u32,
     },
@@ -67,8 +68,8 @@ pub(crate) enum Retry {
     Failed,
     Deferred,
     Postponed,
-    /// `last`: the last applied number of the aggregate, if it has risen and the next number does
-    /// not fail.
+    /// `last`: the last applied number of the aggregate, if this number has risen and the next
+    /// number is not failing.
     Early {
         last: Option<u64>,
     },

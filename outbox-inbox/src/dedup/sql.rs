@@ -104,7 +104,8 @@ impl InboxSql {
         &self.pauses
     }
 
-    /// False for an existing row. Waits for a concurrent transaction with the same key.
+    /// Inserts a row; returns false for an existing row. The insert waits for a concurrent
+    /// transaction with the same key.
     pub(crate) async fn insert<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -129,13 +130,13 @@ impl InboxSql {
         self.insert_limited(db, sql).await
     }
 
-    /// Failed to handled. Waits for a concurrent transaction, and then compares the committed
-    /// status.
+    /// Sets a `failed` row to `handled`. The update waits for a concurrent transaction, and then
+    /// compares the committed status.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, FAILED).await
     }
 
-    /// Dead to handled.
+    /// Sets a `dead` row to `handled`.
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.handle(db, key, DEAD).await
     }
@@ -149,8 +150,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Like the methods below, does not restore the lock limit, because no handler runs in its
-    /// transaction.
+    /// Counts an attempt. This method and the methods below do not restore the lock limit, because
+    /// no handler runs in their transactions.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -271,8 +272,8 @@ impl InboxSql {
 
     pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
         if self.backend == DbBackend::MySql {
-            // A duplicate is an error here. The driver counts matched rows, so affected rows are no
-            // evidence.
+            // A duplicate key is an error of this statement. The driver counts matched rows, so
+            // affected rows do not prove an insert.
             return match db.execute_raw(sql.statement()).await {
                 Ok(_) => Ok(true),
                 Err(error) if is_duplicate_key(&error) => Ok(false),
@@ -341,7 +342,7 @@ impl InboxSql {
     }
 
     /// PostgreSQL evaluates `clock_timestamp()` per row, so no index can serve a comparison with
-    /// it.
+    /// `clock_timestamp()`.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -349,7 +350,7 @@ impl InboxSql {
         }
     }
 
-    /// MySQL's text types treat `A` and `a` as equal.
+    /// Binds a name as bytes on MySQL, because MySQL's text types treat `A` and `a` as equal.
     pub(crate) fn key(&self, consumer: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(consumer.as_bytes().to_vec())),

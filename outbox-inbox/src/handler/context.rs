@@ -16,7 +16,7 @@ use super::recording::Recorded;
 /// The source of all extractor values; see [`FromContext`](crate::FromContext).
 #[derive(Clone, Copy)]
 pub struct HandlerContext<'a> {
-    /// At least one.
+    /// Messages of the call, at least one.
     pub(crate) messages: &'a [Arc<Message>],
     pub(crate) consumer: &'static str,
     pub(crate) attempt: u32,
@@ -27,13 +27,13 @@ pub struct HandlerContext<'a> {
 }
 
 impl<'a> HandlerContext<'a> {
-    /// The message; in a batch, the first one.
+    /// The message of the call; in a batch, the first message.
     #[must_use]
     pub fn message(&self) -> &'a Message {
         &self.messages[0]
     }
 
-    /// Exactly one, unless the handler takes `Vec<Event<T>>`.
+    /// The messages of the call: exactly one, unless the handler takes `Vec<Event<T>>`.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = &'a Message> + use<'a> {
         self.messages.iter().map(|message| &**message)
     }
@@ -50,7 +50,7 @@ impl<'a> HandlerContext<'a> {
         self.attempt
     }
 
-    /// The transaction of the inbox row. With the strategies `natural` and `external`, `None`
+    /// The transaction of the inbox row. With the strategies `natural` and `external` it is `None`,
     /// unless an argument is [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL).
     #[must_use]
     pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
@@ -77,7 +77,7 @@ impl fmt::Debug for HandlerContext<'_> {
     }
 }
 
-/// The application's values, one per type.
+/// The application's state, one value per type.
 #[derive(Clone, Default)]
 pub struct StateMap(HashMap<TypeId, (Arc<dyn Any + Send + Sync>, &'static str)>);
 

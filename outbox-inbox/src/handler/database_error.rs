@@ -53,7 +53,6 @@ pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
         };
         return format!("{code}: {what}");
     }
-    // SQLite messages quote names only, in English.
     answer.to_string()
 }
 

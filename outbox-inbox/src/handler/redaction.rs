@@ -5,7 +5,7 @@
 
 const GONE: &str = "…";
 
-/// `mark`, then `start`, the value and `end`.
+/// The text around a value: `mark`, then `start`, the value and `end`.
 struct Form {
     mark: &'static str,
     start: &'static str,

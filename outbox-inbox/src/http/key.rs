@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// Without quotes and escapes.
+/// Maximum bytes of a key, without quotes and escapes.
 const KEY_BYTES_MAX: usize = 255;
 
 pub(crate) type Digest = [u8; 32];
@@ -26,7 +26,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A service with a single tenant passes a constant name. An empty part counts as no scope.
+    /// A service with a single tenant passes a constant name. An empty tenant or principal counts
+    /// as no scope.
     pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
         Self {
             tenant: tenant.into(),
@@ -39,7 +40,7 @@ impl Scope {
     }
 }
 
-/// Bare, or quoted as a string of RFC 8941.
+/// Parses a key, bare or quoted as a string of RFC 8941.
 pub(crate) fn parse_key(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?.trim_matches([' ', '\t']);
     let key = match text.strip_prefix('"') {
@@ -77,7 +78,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
-        // Inside a nested router `uri` lacks its prefix.
+        // Inside a nested router, `uri` lacks the prefix of the router.
         let uri = parts
             .extensions
             .get::<OriginalUri>()

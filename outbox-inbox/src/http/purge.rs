@@ -17,7 +17,6 @@ const BATCH_MAX: u32 = 1_000;
 pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> DropGuard {
     let stop = CancellationToken::new();
     let guard = stop.clone().drop_guard();
-    // The guard interrupts a pause, never a transaction.
     let batch = move || {
         let (database, sql) = (database.clone(), sql.clone());
         async move {

@@ -80,7 +80,6 @@ where
                     .map(|response| response.map(IntoResponse::into_response)),
             );
         }
-        // The instance that reported readiness must be the called instance.
         let next = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, next);
         let settings = self.settings.clone();
@@ -100,7 +99,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let named = named(&settings, &parts)?;
-    // So that a slow client blocks neither the key nor a connection.
+    // The body is read first, so that a slow client blocks neither the key nor a connection.
     let body = read(body, settings.request_bytes_max).await?;
     let claim = Claim::new(named, &parts, &body);
     let running = settings.running.enter(claim.id).ok_or_else(in_use)?;
@@ -153,7 +152,7 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Response> {
     }
 }
 
-/// In a task that is never aborted.
+/// Handles a request, in a task that is never aborted.
 async fn handle<S>(
     settings: &Settings,
     claim: &Claim,
@@ -229,7 +228,7 @@ where
         roll_back(tx).await;
         return Err(refusal);
     }
-    // The outcome may be unknown. A retry gets the stored response.
+    // The outcome of the commit may be unknown. A retried request gets the stored response.
     tx.commit().await.map_err(|error| in_trouble("commit", &error))?;
     if recorded {
         wake::notify();

@@ -39,7 +39,7 @@ impl RequestSql {
         }
     }
 
-    /// On SQLite only one transaction writes at a time, so no key can be in use.
+    /// Claims a key. On SQLite only one transaction writes at a time, so no key can be in use.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<Claimed, DbErr> {
         match self.is_free(tx, &claim.id).await {
             Ok(true) => {}
@@ -59,15 +59,16 @@ impl RequestSql {
             if let Some(stored) = self.find(tx, &claim.id).await? {
                 return Ok(Claimed::Done(stored));
             }
-            // A rollback restores the row.
+            // A rollback of the request restores the expired row.
             self.delete_expired(tx, &claim.id).await?;
         }
         Ok(Claimed::Running)
     }
 
-    /// Never waits. PostgreSQL locks the key until the transaction ends (an advisory lock on the
-    /// table's oid and 32 bits of the id). MySQL and MariaDB lock an existing row. If two
-    /// transactions find no row, the second waits for the first at the insert.
+    /// Whether no running request holds the key; never waits. PostgreSQL locks the key until the
+    /// transaction ends (an advisory lock on the table's oid and 32 bits of the id). MySQL and
+    /// MariaDB lock an existing row. If two transactions find no row, the second waits for the
+    /// first at the insert.
     async fn is_free(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<bool, DbErr> {
         match self.inbox.backend() {
             DbBackend::Postgres => {
@@ -142,8 +143,8 @@ impl RequestSql {
         tx.execute_raw(sql.statement()).await.map(drop)
     }
 
-    /// False if the handler swallowed a database error and the row is lost, see
-    /// `dedup::claim`.
+    /// Stores the response, or without a response deletes the row. Returns false if the handler
+    /// ignored a database error and the row is lost, see `dedup::claim`.
     pub(crate) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -181,7 +182,7 @@ impl RequestSql {
             .statement()
     }
 
-    /// Skips rows that a request is replacing.
+    /// Returns expired ids, except ids of rows that a request is replacing.
     pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
         let rows = tx.query_all_raw(self.expired_ids(limit)).await?;
         rows.iter().map(|row| row.try_get("", "id")).collect()

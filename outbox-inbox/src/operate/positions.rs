@@ -14,9 +14,10 @@ pub struct AggregatePosition {
     pub consumer: String,
     /// The service that numbers the events (`ce-source`); empty if the messages have none.
     pub source: String,
-    /// Last handled or passed sequence; 0 for none.
+    /// Last handled or passed sequence; 0 if there is none.
     pub last: u64,
-    /// A later sequence that is being retried. `None` if the mark was not renewed for a day.
+    /// Later sequence of a message that is being retried. `None` if the mark was not renewed for a
+    /// day.
     pub failing: Option<u64>,
 }
 

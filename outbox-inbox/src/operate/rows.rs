@@ -10,7 +10,6 @@ pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
 
 const CONSUMERS_MAX: usize = 100;
 
-/// Index on (consumer, created_at); one statement per hundred consumers.
 pub(super) async fn letters(
     db: &DatabaseConnection,
     inbox: &InboxSql,

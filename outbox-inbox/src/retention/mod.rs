@@ -20,8 +20,8 @@ use crate::operate::interval::Rounds;
 
 pub(crate) const BATCH: u32 = 1_000;
 
-/// In seconds, while the dead letter exists. Otherwise the row would stay first among the expired
-/// rows.
+/// Seconds by which a dead row with a dead letter is put off. Otherwise the row would stay first
+/// among the expired rows.
 const PUT_OFF: &str = "86400";
 
 pub(crate) async fn purge_batch(
@@ -30,11 +30,10 @@ pub(crate) async fn purge_batch(
     batch: u32,
 ) -> Result<(u64, bool), DbErr> {
     let (db, sql) = (db.clone(), sql.clone());
-    // A dropped `begin` would poison the pool.
+    // A dropped `begin` would return its connection inside an open transaction.
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        // The layer deletes requests (feature `http`).
         tx.commit().await?;
         Ok((messages, expired >= batch as usize))
     })
@@ -83,8 +82,8 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
     Ok((deleted, rows.len()))
 }
 
-/// Skips locked rows, because a claim extends the expiry. Index on `expires_at`. On SQLite the
-/// transaction has the only write lock.
+/// Selects expired rows by the index on `expires_at`. Locked rows are skipped, because a claim
+/// extends the expiry. On SQLite the transaction has the only write lock.
 pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     let mut expired = sql.sql(format!(
         "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
@@ -105,7 +104,8 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
 
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// Needs no lock: the deletion of a dead letter does not need the row, or holds it.
+/// Returns the dead rows that have dead letters. No lock is needed: the deletion of a dead letter
+/// does not need the row, or holds it.
 async fn with_letters(
     tx: &DatabaseTransaction,
     sql: &InboxSql,

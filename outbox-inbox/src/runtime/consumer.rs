@@ -44,7 +44,7 @@ pub(crate) struct HandlerServices {
     pub(crate) hooks: Hooks,
 }
 
-/// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
+/// The check [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
 pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
 #[derive(Debug, Clone, Default)]
@@ -59,7 +59,8 @@ pub(crate) struct HandlerHealth {
 }
 
 impl HandlerHealth {
-    /// So many consecutive failures are rarely caused by single messages.
+    /// Consecutive failures that show a failing handler. Single messages rarely cause so many
+    /// failures.
     const FAILING: u32 = 8;
 
     pub(crate) fn succeeded(&self) {
@@ -136,7 +137,7 @@ impl Consumer {
     pub(crate) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // Deliveries in the driver are not kept alive.
+            // No progress is reported for deliveries in the broker's driver.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),

@@ -1,4 +1,4 @@
-//! The loop of one consumer: moves messages between its parts.
+//! The loop of one consumer: moves messages between these parts.
 //!
 //! - [`Receiver`] receives deliveries.
 //! - [`DeadLetterPolls`] finds dead letters to retry.
@@ -6,7 +6,7 @@
 //! - [`Scheduler`] keeps the order, and selects what runs.
 //! - [`Jobs`] runs handlers.
 //!
-//! Invariant: a failed message stays at the front of its lane, here or at the broker.
+//! Invariant: a failed message stays at the front of its lane, in memory or at the broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +119,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let deliveries = origin.incoming().delivery_count;
         let (key, mut in_flight) = self.unanswered.enter(origin, routed);
         let lanes = &mut self.scheduler.lanes;
-        // The state is valid unless another process received the message.
+        // The remembered state is valid unless another process received the message.
         if let Some(awaited) = lanes.arrived(&key, in_flight.order_key, deliveries <= 1)
             && awaited.deliveries + 1 == deliveries
         {
@@ -169,7 +169,8 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // If all are marked again, the next poll must return the failed letter first.
+            // If an operator marks all letters of the lane again, the next poll must return the
+            // failed letter first.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -184,7 +185,7 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // The next poll would find them again.
+            // If the later letters stayed in the lane, the next poll would find them again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();
@@ -219,8 +220,8 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// In a recreated stream, lanes would sort new letters before old ones. A letter is skipped
-    /// while a letter that precedes it is in memory; the next poll finds it again.
+    /// In a recreated stream, lanes would sort new letters before old letters. A letter is skipped
+    /// while a letter that precedes it is in memory; the next poll finds the skipped letter again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {

@@ -324,8 +324,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// A paused consumer does not subscribe, or a consumer that an operator has deleted would be
-    /// recreated.
+    /// Subscribes a consumer that is not paused. The subscription of a paused consumer would
+    /// recreate a consumer that an operator has deleted.
     async fn subscribe(
         &self,
         consumer: &Consumer,

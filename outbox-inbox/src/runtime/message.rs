@@ -28,7 +28,7 @@ pub(crate) enum Refused {
          the subscriber"
     )]
     Subject {
-        /// Not the aggregate, which may be personal data.
+        /// The event type. The aggregate is omitted, because it may be personal data.
         event_type: String,
     },
 }
@@ -40,21 +40,23 @@ pub(crate) enum Route {
         upcast_to: Option<u32>,
     },
     UnknownVersion,
-    /// No handler here takes the event type. Other subscribers are not looked up yet.
+    /// No handler here takes the event type. Subscribers in other programs are not looked up yet.
     NotWanted,
-    /// As above, but another program subscribed to it under the consumer's name.
+    /// No handler here takes the event type, but another program subscribed to it under the
+    /// consumer's name.
     UnknownEvent,
     Unreadable,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
-    /// It may have failed before, perhaps with its process.
+    /// Whether the attempt is counted before the run: the message may have failed before, perhaps
+    /// with its process.
     pub(crate) count_first: bool,
     pub(crate) counted: Option<u32>,
     pub(crate) database_failures: u32,
     pub(crate) interruptions: u32,
-    /// For a message, panics are attempts.
+    /// Number of panics. Panics of a decoded message count as attempts.
     pub(crate) panics: u32,
     pub(crate) deferred: bool,
     pub(crate) begun: bool,
@@ -79,7 +81,8 @@ impl Memory {
 pub(crate) struct Early {
     pub(crate) expected: u64,
     pub(crate) since: Instant,
-    /// The wait exceeded its bound, or the beginning of the aggregate is no longer on the stream.
+    /// Whether the wait exceeded its bound, or the beginning of the aggregate is no longer on the
+    /// stream.
     pub(crate) expired: bool,
     pub(crate) asked: bool,
 }

@@ -15,7 +15,7 @@ use crate::upcast::Upcasters;
 #[derive(Debug)]
 pub(crate) struct Routes {
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
-    /// The narrowest selection first.
+    /// Handlers of raw messages, the narrowest selection first.
     raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     pub(crate) interest: Interest,
@@ -68,7 +68,7 @@ impl Routes {
             Ok(message) => message,
             Err(error) => return unreadable(error.into()),
         };
-        // A dead letter is checked too: it was stored as delivered.
+        // A dead letter's subject is checked too: the dead letter was stored as delivered.
         let fixed = self.fixed_subjects.get(&message.event_type);
         if !(shared.belongs)(&message, &incoming.subject, fixed.map(Vec::as_slice)) {
             let event_type = message.event_type;

@@ -1,8 +1,8 @@
 //! Shutdown of a consumer: unhandled deliveries return to the broker in stream order.
 //!
-//! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of it
-//! runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
-//! everything is returned. Every wait is bounded.
+//! Invariants: until the hard stop, no delivery of an aggregate is returned while a message of the
+//! aggregate runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] after
+//! the hard stop, every delivery is returned. Every wait is bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -25,7 +25,8 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry;
 
-/// Leaves a second of `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`] for the return.
+/// Time for rollbacks after the hard stop. Leaves a second of `ROLLBACK_GRACE` in
+/// [`crate::runtime::lifecycle`] for the return of deliveries.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 struct Rest<D> {
@@ -180,7 +181,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // Otherwise the next process may find the attempts used up.
+        // Attempts that did not run are subtracted, or the next process may find the attempts used
+        // up.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

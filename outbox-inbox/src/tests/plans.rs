@@ -115,7 +115,6 @@ async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
         find(&plan, &|node| node.get("Rows Removed by Filter").is_some()).is_none(),
         "rows are read in vain: {plan:#}"
     );
-    // Locking writes to each row found. The rows of one insert are adjacent.
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| plan[0]["Plan"][key].as_i64().unwrap());
     let pages: i64 = pages.iter().sum();
     assert!(

@@ -20,7 +20,6 @@ async fn letters_of_old_stream_precede_recreated_stream() {
             ("1", Some(1), 90),
             ("1", Some(2), 91),
             ("1", None, 92),
-            // Of the new stream.
             ("1", Some(3), 1),
             ("1", Some(4), 2),
             ("2", Some(7), 3),

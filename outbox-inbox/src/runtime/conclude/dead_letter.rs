@@ -34,7 +34,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
     let write = || retry::failed_again(shared.database.pool(), &shared.sql, letter, behind, error);
     match attempt.until_done(write).await {
         Ok(true) => {}
-        // Its payload must not reach a hook.
+        // The dead letter was deleted; its payload must not reach a hook.
         Ok(false) => return Outcome::Skipped,
         Err(outcome) => return outcome,
     }

@@ -1,6 +1,6 @@
 //! Detects and concludes messages that were handled before.
 //!
-//! Invariant: the row of attempts and the dead letter end before the acknowledgement.
+//! Invariant: the row of attempts and the dead letter are concluded before the acknowledgement.
 
 use super::dead_letter;
 use crate::database::roll_back;
@@ -10,7 +10,8 @@ use crate::runtime::run::attempt::Attempt;
 use crate::runtime::run::attempt::Input;
 use crate::runtime::run::{external, transaction};
 
-/// `Ok`: the message may run, or the strategy cannot decide.
+/// Checks whether the message was applied. `Ok`: the message may run, or the strategy cannot
+/// decide.
 pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), Outcome> {
     let consumer = attempt.consumer;
     if matches!(input.claimant.strategy, Strategy::External) {

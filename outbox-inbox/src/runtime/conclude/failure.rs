@@ -65,7 +65,7 @@ pub(crate) async fn record(
     }
 }
 
-/// A crash before this leaves the attempt counted.
+/// Defers a message. After a crash before this call, the attempt stays counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -73,7 +73,7 @@ pub(crate) async fn defer(
     error: &str,
 ) -> Outcome {
     let (consumer, message) = (attempt.consumer, attempt.message);
-    // A retried dead letter stays counted.
+    // The attempt of a retried dead letter stays counted.
     if attempt.routed.letter.is_none() {
         let pool = consumer.shared.database.pool();
         if let Some(claimant) = claimant

@@ -1,7 +1,7 @@
 //! Returns deliveries to the broker, after the database uncounted their attempts.
 //!
-//! Invariants: progress is reported until the answer. A stop waits for all returns, for a bounded
-//! time.
+//! Invariants: progress of a delivery is reported until its return is answered. A stop waits for
+//! all returns, for a bounded time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,7 +77,7 @@ impl<D: Delivery> Returns<D> {
         (left, task)
     }
 
-    /// Call it after the stop has begun.
+    /// Waits for all returns. Call it after the stop has begun.
     pub(crate) fn done(&self) -> impl Future<Output = ()> + Send + use<D> {
         let tasks = self.tasks.clone();
         tasks.close();

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::{ConsumerHealth, ConsumerState, degraded, not_running, stuck, whole};
 use crate::dedup::Outcome;
 
-/// An idle loop iterates every 5 s.
+/// Longest silence of a running loop. An idle loop iterates every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// Retries come at least every 10 s.
+/// Time after which an interruption counts as over. Retries come at least every 10 s.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct ConsumerVitals {
 #[derive(Debug)]
 struct Vitals {
     turned_at: Instant,
-    /// Outer `None`: running. Inner `None`: stopped as requested.
+    /// Outer `None`: the consumer runs. Inner `None`: the consumer stopped as requested.
     stopped: Option<Option<String>>,
     paused_at: Option<Instant>,
     is_subscribed: bool,

@@ -15,10 +15,11 @@ use crate::runtime::consumer::Consumer;
 
 const EVERY: Duration = Duration::from_secs(5);
 const MAX: u32 = 100;
-/// MySQL accepts 65,535 values per statement. Other letters in memory are dropped from the result.
+/// Maximum letters that a poll excludes, because MySQL accepts 65,535 values per statement. Other
+/// letters in memory are dropped from the result.
 const HELD_MAX: usize = 16_384;
 
-/// Letters may have been marked while no process ran.
+/// The first poll comes at once, because letters may have been marked while no process ran.
 pub(crate) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -28,7 +29,8 @@ pub(crate) fn times() -> Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) known: HashSet<Uuid>,
-    /// Letters behind a letter that cannot run must not hide letters of other aggregates.
+    /// Aggregates that a poll excludes. Letters behind a letter that cannot run must not hide
+    /// letters of other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
     pub(crate) ready: usize,
     pub(crate) room: usize,

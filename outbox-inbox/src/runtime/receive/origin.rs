@@ -76,7 +76,7 @@ impl<D: Delivery> Origin<D> {
         }
     }
 
-    /// After a return, progress would undo the redelivery delay.
+    /// Reports progress. After a return, a report would undo the redelivery delay.
     pub(crate) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;

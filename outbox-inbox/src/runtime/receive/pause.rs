@@ -1,6 +1,6 @@
 //! Follows the pauses of consumers: one statement per second for all consumers of a process.
 //!
-//! If the table cannot be read, the last state stays.
+//! If the table cannot be read, the last read state stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

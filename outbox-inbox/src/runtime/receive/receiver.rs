@@ -25,12 +25,12 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(10),
 };
 
-/// Although the broker has messages.
+/// Longest time without a delivery although the broker has messages.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
-/// A process suspended for longer did not receive meanwhile.
+/// Longest wait that counts as receiving. A process suspended for longer did not receive.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
@@ -44,7 +44,7 @@ pub(crate) enum Deliveries<S: Subscriber> {
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
     Paused(Instant, Option<S::Subscription>),
-    /// The ended subscription can still be flushed.
+    /// The subscription has ended and can still be flushed.
     Closed(Option<S::Subscription>),
 }
 
@@ -248,7 +248,6 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// So that the broker sends nothing to the old subscription.
     fn end(&mut self) {
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
@@ -275,7 +274,7 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // The loop must report progress to the broker.
+        // The wait for an answer is bounded, because the loop must report progress to the broker.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -312,7 +311,8 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Older inboxes without pauses may continue. Fetched deliveries are accepted.
+            // Inboxes of older versions have no pauses and may continue. Fetched deliveries are
+            // accepted.
             _ => self.end(),
         }
     }

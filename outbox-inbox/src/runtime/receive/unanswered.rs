@@ -138,7 +138,8 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// In stream order, a message could wait behind messages that wait for it.
+    /// Number that orders messages of strategy `sequence`. In stream order, a message could wait
+    /// behind messages that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -172,7 +173,7 @@ impl<D: Delivery> Unanswered<D> {
         left
     }
 
-    /// Call it after the stop has begun.
+    /// Waits for all returns. Call it after the stop has begun.
     pub(crate) fn returned(&self) -> impl Future<Output = ()> + Send + use<D> {
         self.returns.done()
     }
@@ -214,7 +215,7 @@ impl<D: Delivery> Unanswered<D> {
         held
     }
 
-    /// A letter of an older stream, or a returning letter.
+    /// Whether a preceding letter is in memory: a letter of an older stream, or a returning letter.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

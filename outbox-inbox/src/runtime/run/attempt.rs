@@ -26,10 +26,12 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// Then the message is requeued. In an outage, each try takes the pool's acquire timeout.
+/// Maximum tries of a write; after the last try the message is requeued. In an outage, each try
+/// takes the pool's acquire timeout.
 const WRITES_MAX: u32 = 5;
 
-/// Then a conflict or lost connection counts as a failure, because the handler may cause it.
+/// Maximum interruptions of a message. A further conflict or lost connection counts as a failure,
+/// because the handler may cause it.
 const INTERRUPTIONS_MAX: u32 = 5;
 
 pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
@@ -41,7 +43,8 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Application code that creates it (upcaster, business key) fails as a handler does.
+/// Input of a run. Application code that creates the input (upcaster, business key) fails as a
+/// handler does.
 pub(crate) struct Input<'a> {
     pub(crate) handler: &'a Registration,
     pub(crate) message: Arc<Message>,
@@ -80,7 +83,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// In a task that is never aborted. `panic`: an earlier panic, which counts as an attempt.
+/// Runs an attempt, in a task that is never aborted. `panic`: an earlier panic, which counts as an
+/// attempt.
 pub(crate) async fn handle(
     consumer: &Consumer,
     incoming: &Incoming,

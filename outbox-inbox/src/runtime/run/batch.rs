@@ -28,7 +28,7 @@ struct Batch<'a> {
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// `None`: handle the messages one by one. No message may have failed before.
+/// Returns `None` if the messages must be handled one by one. No message may have failed before.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
@@ -88,7 +88,7 @@ impl Batch<'_> {
         let tx = self.call.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some(mine) => {
-                // The result may be unknown. Single runs find the rows.
+                // The result of the commit may be unknown. Single runs find the rows.
                 transaction::commit(tx, &recorded).await.ok()?;
                 Some(self.done(&mine))
             }

@@ -98,11 +98,11 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
     outcome_of(error)
 }
 
-/// The handler's transaction holds locks; on SQLite, the only write lock.
 const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may \
                          hold the awaited lock; write through the handler's `Tx`";
 
-/// If the handler's own transaction holds the lock, every run fails.
+/// Whether another connection waits for a lock. If the handler's own transaction holds the lock,
+/// every run fails.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
     let integrity = recorded.integrity();
     !integrity.has_conflict()

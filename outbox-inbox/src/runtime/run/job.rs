@@ -1,7 +1,7 @@
 //! Runs messages that the scheduler selected together.
 //!
-//! Invariant: the acknowledgement follows the commit. In a lane, nothing runs after a message that
-//! did not end.
+//! Invariant: the acknowledgement follows the commit. In a lane, no message runs after a message
+//! whose run was not concluded.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl<D: Delivery> Jobs<D> {
         }
     }
 
-    /// In a task that is never aborted.
+    /// Starts a job in a task that is never aborted.
     pub(crate) fn start(&self, job: Job<D>) {
         let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
         self.tasks.spawn(async move {
@@ -81,7 +81,6 @@ impl<D: Delivery> Jobs<D> {
             let copies = job.lanes.clone();
             let lanes = match guard_async("job", || run(&consumer, job.lanes, &stop)).await {
                 Ok(lanes) => lanes,
-                // The subscriber may be what panics.
                 Err(_) => lost(&consumer, copies),
             };
             let _ = end.send(EndedJob {
@@ -122,7 +121,6 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
                 None if stop.soft.is_cancelled() => Outcome::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
-            // The metrics recorder is application code.
             if let Err(error) = guard("metrics recorder", || {
                 report(consumer, &in_flight.routed, &outcome)
             }) {
@@ -153,7 +151,7 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
     ended
 }
 
-/// Retried one by one and counted before they run.
+/// Messages of a panicked job are retried one by one and counted before they run.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {

@@ -1,7 +1,7 @@
 //! Order across processes (strategy `sequence`).
 //!
-//! Invariant: a message waits for a failing predecessor until its attempts end, and for a gap for a
-//! bounded time; then the gap is reported and passed.
+//! Invariant: a message waits for a failing predecessor until the predecessor's attempts end. It
+//! waits for a gap for a bounded time; then the gap is reported and passed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,10 +22,12 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::{Early, RoutedMessage};
 use crate::telemetry;
 
-/// A fallback: [`crate::runtime::schedule::predecessors`] is much faster.
+/// Delay before an early message is claimed again. Usually
+/// [`crate::runtime::schedule::predecessors`] ends the wait much sooner.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-/// Without the permission, each request would block a slot for a second.
+/// Pause after a rejected request. Without the permission, each request would block a slot for a
+/// second.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -48,7 +50,8 @@ impl<'a> Attempt<'a> {
         self.consumer.keeper_of_sequence(self.message, self.source)
     }
 
-    /// Otherwise earlier messages would be late. `None`: it is its turn.
+    /// Returns `None` if it is the message's turn. A message before its turn would make earlier
+    /// messages late.
     pub(crate) async fn wait_for_turn(&mut self) -> Option<Outcome> {
         if self.routed.letter.is_some() {
             return None;
@@ -69,7 +72,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// `expected`: first missing sequence. `failing`: a missing message is being retried.
+    /// `expected`: first missing sequence. `failing`: whether a missing message is being retried.
     pub(crate) fn early(&mut self, expected: u64, failing: bool) -> Outcome {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
@@ -150,7 +153,8 @@ impl Consumer {
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// An earlier message in another process is then late and dead-lettered.
+    /// Whether the aggregate begins with this message on the stream. An earlier message in another
+    /// process is then late and dead-lettered.
     pub(crate) fn begins_late(
         &self,
         has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,

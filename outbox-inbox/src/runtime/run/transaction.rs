@@ -1,7 +1,7 @@
 //! One run of a handler: begin, claim, run, commit or roll back.
 //!
-//! Run it in tasks that are never aborted: a dropped `begin` would return the connection inside an
-//! open transaction.
+//! Call these functions in tasks that are never aborted: a dropped `begin` would return the
+//! connection inside an open transaction.
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -128,7 +128,7 @@ pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Resu
             recorded.wake();
             Ok(())
         }
-        // The result may be unknown. The next run finds the row.
+        // The result of the commit may be unknown. The next run finds the row.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }

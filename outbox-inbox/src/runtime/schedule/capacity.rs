@@ -1,13 +1,13 @@
 //! Bounds the memory of a consumer, and selects deliveries to return to the broker.
 //!
-//! - `in_flight_max`, and the number handled within half of `ack_wait`: runnable deliveries and the
-//!   deliveries behind them.
-//! - `blocked_max`: deliveries of aggregates that are blocked or likely to fail.
-//! - `buffer_bytes`: all deliveries together.
+//! - `in_flight_max`, and the number of messages handled within half of `ack_wait`: bound the
+//!   runnable deliveries and the deliveries behind them.
+//! - `blocked_max`: bounds deliveries of aggregates that are blocked or likely to fail.
+//! - `buffer_bytes`: bounds all deliveries together.
 //!
 //! Invariant: while slots are free and no message is runnable, the consumer keeps receiving.
-//! Messages with predecessors in other processes do not count as blocked: a process ahead of the
-//! others would fill its memory.
+//! Messages with predecessors in other processes do not count as blocked: otherwise a process ahead
+//! of the other processes would fill its memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::runtime::receive::unanswered::{InFlight, Usage};
 
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane blocked for longer leaves memory completely, at no cost.
+/// A lane blocked for longer than this time leaves memory completely, at no cost.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
 const EVICT_TO: f64 = 0.875;
@@ -39,7 +39,7 @@ fn part_of(bound: usize, part: f64) -> usize {
     (bound as f64 * part) as usize
 }
 
-/// Zero `mean`: no measurement yet.
+/// Number of messages handled within half of `ack_wait`. A `mean` of zero is no measurement.
 fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     if mean <= 0.0 {
         return usize::MAX;
@@ -60,7 +60,6 @@ pub(crate) struct Departure<D> {
 impl<D: Delivery> Scheduler<D> {
     pub(crate) fn may_receive(&mut self, usage: Usage) -> bool {
         let patience = match self.consumer.keeps_sequences() {
-            // Deliveries in the driver are not kept alive.
             true if !self.is_starving() => self.consumer.shared.config.ack_wait / 4,
             _ => Duration::ZERO,
         };
@@ -79,7 +78,7 @@ impl<D: Delivery> Scheduler<D> {
         self.is_crowded_to(usage, 1.0)
     }
 
-    /// The caller returns the deliveries and calls [`Self::departed`].
+    /// Selects deliveries to return. The caller returns them and calls [`Self::departed`].
     pub(crate) fn next_departure(&mut self, usage: Usage, now: Instant) -> Option<Departure<D>> {
         if !self.is_crowded_to(usage, EVICT_TO) {
             return None;
@@ -138,7 +137,8 @@ impl<D: Delivery> Scheduler<D> {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
 
-    /// A moving lane needs a slot soon.
+    /// Whether free slots have no messages. A moving lane (it waits for another process) soon needs
+    /// a slot.
     fn is_starving(&self) -> bool {
         let soon = self.jobs + self.lanes.moving();
         self.has_free_slots() && soon < self.consumer.shared.config.concurrency
@@ -152,7 +152,7 @@ impl<D: Delivery> Scheduler<D> {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // A return of moving messages would lose their order.
+            // Messages of moving lanes would lose their order if they returned to the broker.
             true => config.blocked_max / 2,
             false => 0,
         };
@@ -177,8 +177,8 @@ impl<D: Delivery> Scheduler<D> {
     }
 }
 
-/// With sequences, half of the room must be free. Otherwise each message of a hot aggregate would
-/// wait for another process.
+/// Decides when a full process receives again. With strategy `sequence`, half of the room must be
+/// free. Otherwise each message of a hot aggregate would wait for another process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,

@@ -1,5 +1,5 @@
-//! Polls the last sequences of aggregates with a next message in another process (strategy
-//! `sequence`). Otherwise each waiting message would repeatedly begin transactions.
+//! Polls the last sequences of aggregates whose next message is in another process (strategy
+//! `sequence`). Without polls each waiting message would repeatedly begin transactions.
 //!
 //! Invariant: a poll only ends a wait; the claim decides whether the message runs.
 
@@ -15,7 +15,7 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::schedule::lanes::{LaneItem, LaneKey, Lanes};
 
-/// Doubles after each poll that ends no wait.
+/// Shortest interval of polls. The interval doubles after each poll that ends no wait.
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_millis(250);
 const LANES_MAX: usize = 128;
@@ -81,7 +81,7 @@ impl Predecessors {
         }
     }
 
-    /// Other processes have the messages in between.
+    /// Polls while other processes have the messages between `done` and `next`.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -160,7 +160,7 @@ impl Predecessors {
     }
 }
 
-/// Zero after a read error, which ends no wait.
+/// Returns zero for each lane after a read error. Zero ends no wait.
 async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),

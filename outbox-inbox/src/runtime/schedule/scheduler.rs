@@ -20,7 +20,7 @@ pub(crate) struct Scheduler<D> {
     pub(super) slots: Slots,
     pub(super) refill: Refill,
     pub(super) jobs: usize,
-    /// In seconds. Failures may take the whole timeout.
+    /// Mean seconds per message of jobs without failures. Failures may take the whole timeout.
     pub(super) mean: f64,
 }
 
@@ -49,7 +49,7 @@ impl<D: Delivery> Scheduler<D> {
         Some(Job { from, lanes })
     }
 
-    /// The lanes stay paused until the caller finishes them.
+    /// Frees the slot of a job. The job's lanes stay paused until the caller finishes them.
     pub(crate) fn ended(&mut self, ended: &EndedJob<D>) {
         self.jobs -= 1;
         match ended.from {
@@ -78,10 +78,10 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.drain()
     }
 
-    /// Before the returned time, other processes have the messages after `done`.
+    /// Returns how long a lane waits, because other processes have the messages after `done`.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
-        // With `done` 0, the position of the aggregate is unknown.
+        // If `done` is 0, the position of the aggregate is unknown.
         let next = self
             .lanes
             .first_order_key(key)

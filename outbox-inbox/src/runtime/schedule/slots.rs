@@ -1,15 +1,15 @@
-//! Decides when a slot may run a suspect: a message that has failed before, or with a handler that
-//! fails for every message.
+//! Decides when a slot may run a suspect: a message that has failed before, or whose handler fails
+//! for every message.
 //!
-//! While other messages wait, suspects get one slot in eight and an eighth of the time. Otherwise,
-//! suspects with long runs get half of the slots.
+//! While other messages wait, suspects get one slot in eight and an eighth of the time. While no
+//! other message waits, suspects with long runs get half of the slots.
 
 use std::time::Duration;
 
 const SHARE: usize = 8;
-/// In seconds.
+/// Shortest mean duration of long runs, in seconds.
 const LONG: f64 = 0.25;
-/// In seconds.
+/// Bound of `owed` over several runs, in seconds.
 const OWED_MAX: f64 = 60.0;
 pub(crate) const MEAN_WEIGHT: f64 = 0.1;
 
@@ -18,7 +18,8 @@ pub(crate) struct Slots {
     concurrency: usize,
     suspects: usize,
     begun: u64,
-    /// In seconds. While other messages wait, no suspect starts before this is zero.
+    /// Seconds that suspects must leave to other messages. While other messages wait, no suspect
+    /// starts before this is zero.
     owed: f64,
     suspect_mean: f64,
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// By a restored or a second producer.
 fn later_event(sequence: u64) -> NumberedEvent {
     NumberedEvent {
         sequence,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::runtime::message::{Left, Memory};
 
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// Another process may have received the item.
+/// Longest wait for an item, which another process may have received.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 const CHECK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -24,7 +24,8 @@ pub(crate) struct Awaited {
     pub(crate) left: Left,
     pub(crate) absence: Duration,
     pub(crate) deliveries: u64,
-    /// False with sequences: another process may run this item meanwhile.
+    /// Whether the item must run before later items. False with strategy `sequence`: another
+    /// process may run the returned item.
     pub(crate) precedes: bool,
     pub(crate) memory: Memory,
     pub(crate) overdue: Option<Overdue>,
@@ -56,8 +57,8 @@ impl Reception {
         self.waited += time;
     }
 
-    /// `counts`: nothing else was due before it. A redelivery after a crash may have been due long
-    /// before.
+    /// `counts`: whether no other item was due before the delivered item. A redelivery after a
+    /// crash may have been due long before.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);

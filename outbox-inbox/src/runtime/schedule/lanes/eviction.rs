@@ -15,8 +15,8 @@ pub(crate) struct Evicted<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// The least loss of time first: lanes blocked until `far` leave completely, other lanes lose
-    /// their later half.
+    /// Selects the items that lose the least time: lanes blocked until `far` leave completely,
+    /// other lanes lose their later half.
     pub(crate) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
             .block_ends

@@ -6,7 +6,8 @@ use super::*;
 
 mod absence;
 
-/// From 1,000 on the item has failed before; from 2,000 on its handler fails for every message.
+/// An item from 1,000 on has failed before. The handler of an item from 2,000 on fails for every
+/// message.
 impl LaneItem for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
