@@ -111,7 +111,6 @@ impl PausedConsumers {
             .as_ref()
             .map(|operation| Note::new(&self.db, &self.names, operation));
         let database = Database::inspect(self.db.clone()).await?;
-        // This future must not be dropped, see `Database::begin`.
         outbox_sea_orm::detached(async move {
             let tx = database.begin().await?;
             let changed = change(&tx).await?;

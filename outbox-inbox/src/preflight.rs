@@ -11,7 +11,6 @@ use crate::config::InboxConfig;
 use crate::handler::{Order, Registration, Strategy};
 use crate::start_error::{Problem, ProblemKind};
 
-/// Margin between two retentions, because the clocks of broker and database differ.
 const MARGIN: Duration = Duration::from_secs(3600);
 
 const BATCH_MAX: u32 = 1_000;

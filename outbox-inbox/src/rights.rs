@@ -10,7 +10,6 @@ use crate::start_error::Problem;
 
 const USAGE: &str = "USAGE";
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
-/// Rights on the table of sequences, whose rows are never deleted.
 const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
 
 pub(crate) async fn problems(
@@ -24,7 +23,6 @@ pub(crate) async fn problems(
     let mut of_inbox = vec![
         (sql.messages(), ALL),
         (sql.dead_letters(), ALL),
-        // Only operators write the table of pauses.
         (sql.pauses(), &["SELECT"][..]),
     ];
     if handlers.iter().any(sequenced) {
@@ -44,7 +42,6 @@ pub(crate) async fn problems(
             of_outbox.push((table("outbox_row_ids"), &[USAGE]));
         }
         for (table, rights) in of_outbox {
-            // Without SELECT, MySQL shows INSERT rights only by an insert.
             let rights = match sql.backend() {
                 DbBackend::MySql => &[],
                 _ => rights,

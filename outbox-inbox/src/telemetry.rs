@@ -44,7 +44,6 @@ outbox_core::__metrics! {
 pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Label of unhandled event types, because any publisher can choose the event type.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
 pub(crate) const UNDECODED: &str = "undecoded";

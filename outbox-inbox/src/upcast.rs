@@ -161,7 +161,6 @@ impl Upcasters {
         let apply = move |content_type: &str, payload: &[u8]| {
             let old =
                 from_serde(content_type, payload).map_err(|reason| failed("read by its upcaster", reason))?;
-            // Indexing JSON of an unexpected shape panics.
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;

@@ -209,7 +209,6 @@ impl DeadLetters {
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
             let noted = note.clone();
-            // This future must not be dropped, see `Database::begin`.
             let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;

@@ -58,7 +58,6 @@ impl DeadLetters {
         loop {
             let (inbox, database, whose) = (inbox.clone(), database.clone(), aggregate.clone());
             let noted = note.clone();
-            // This future must not be dropped, see `Database::begin`.
             let work = async move { erase_batch(&database, &inbox, &whose, after, noted.as_ref()).await };
             let (batch, last) = outbox_sea_orm::detached(work).await?;
             total.erased += batch.erased;
@@ -178,7 +177,6 @@ async fn erase_rows(
     sql.bind_rows([held.into_iter().map(Value::from)]);
     let erased = tx.execute_raw(sql.statement()).await?.rows_affected();
     for (consumer, ids) in rows_of.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-        // An error text may quote the message.
         let mut sql = inbox.sql(format!(
             "UPDATE {} SET last_error = NULL WHERE status = {DEAD} AND consumer = ",
             inbox.messages()

@@ -282,7 +282,6 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
         .bind(letter.id);
-    // `rows_affected` counts matched rows on MySQL too: sqlx sets `CLIENT_FOUND_ROWS`.
     let is_there = db.execute_raw(sql.statement()).await?.rows_affected() > 0;
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
@@ -311,7 +310,6 @@ pub(crate) fn hold_behind(
     sql.push(" AND aggregate_id = ").bind(inbox.key(&aggregate.id));
     let place = letter.incoming.stream_sequence.cast_signed();
     match letter.sequence.zip(letter.source.as_deref()) {
-        // Numbers of different sources are not comparable.
         Some((sequence, source)) => {
             sql.push(" AND CASE WHEN source = ").bind(inbox.key(source));
             sql.push(" THEN sequence > ").bind(sequence);

@@ -171,7 +171,6 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
         }
     }
     if let Some((time, stream_sequence, id)) = selection.after {
-        // Row comparisons do not use the index on every database.
         sql.push(" AND created_at >= ");
         push_time(sql, time);
         sql.push(" AND (created_at, stream_sequence, id) > (");
@@ -190,7 +189,6 @@ pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
         Some(DeadLetterStatus::Open) => OPEN,
         Some(DeadLetterStatus::Retry) => RETRY,
     };
-    // The status is a literal, so that a partial index matches.
     sql.push(&format!(" AND status = {code}"));
 }
 

@@ -52,7 +52,6 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     Ok(Some((short, storable_error(&error))))
 }
 
-/// Removes a foreign mark, because this header would suggest a lost payload.
 fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
     let is_mark = |(name, _): &(String, String)| name == OMITTED;
     if !letter.incoming.headers.iter().any(is_mark) {

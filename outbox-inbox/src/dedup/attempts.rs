@@ -56,7 +56,6 @@ impl Attempts<'_> {
         loop {
             let counted = self.sql.count(db, key, self.attempts_max).await?
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
-            // A crash here loses this attempt.
             return Ok(match self.sql.row(db, key).await? {
                 Some(row) if row.status == Status::Handled => Err(Outcome::Duplicate),
                 Some(row) if row.status == Status::Dead => Err(Outcome::Buried),

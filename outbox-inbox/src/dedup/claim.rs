@@ -75,7 +75,6 @@ impl Claimant<'_> {
             return Ok(Outcome::Claimed);
         }
         Ok(match self.sql.row(tx, key).await? {
-            // The `failed` row expired during an outage.
             None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Outcome::Claimed,
             row => over(row.as_ref()),
         })

@@ -20,7 +20,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct LockLimit(Option<String>);
 
 impl LockLimit {
-    /// `session`: the session's initial `lock_timeout`.
     pub(crate) fn instead_of(session: String) -> Self {
         Self(Some(session))
     }

@@ -124,8 +124,6 @@ impl Place<'_> {
             failing: Some(self.sequence()),
             ..SequenceState::default()
         };
-        // Another process may insert the row between the first update and the insert. The second
-        // update finds this row.
         let _ = self.sql.mark_failing(tx, self.key(), self.sequence()).await?
             || self.sql.insert_sequence(tx, self.key(), &marked).await?
             || self.sql.mark_failing(tx, self.key(), self.sequence()).await?;

@@ -26,7 +26,6 @@ pub(super) struct SequenceKey<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedEvent {
-    /// Number of the event in its aggregate, from 1.
     pub(crate) sequence: u64,
     pub(crate) id: Uuid,
     /// Time of recording in microseconds since 1970, on the clock of the producer's database.

@@ -75,7 +75,6 @@ impl<T: DomainEvent + fmt::Debug> fmt::Debug for Event<T> {
         if T::SENSITIVE.is_empty() {
             return f.debug_tuple("Event").field(&self.0).finish();
         }
-        // The event's own `Debug` prints all fields.
         let descriptor = self.0.descriptor();
         write!(
             f,

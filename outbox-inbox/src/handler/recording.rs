@@ -35,7 +35,6 @@ impl Recorded {
         self.in_doubt.load(Ordering::Relaxed) || self.integrity.was_doubted()
     }
 
-    /// Wakes the relay. Call it after the commit.
     pub(crate) fn wake(&self) {
         if self.any.load(Ordering::Relaxed) {
             wake::notify();

@@ -5,7 +5,6 @@
 
 const GONE: &str = "…";
 
-/// The text around a value: `mark`, then `start`, the value and `end`.
 struct Form {
     mark: &'static str,
     start: &'static str,

@@ -10,7 +10,6 @@ use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// Maximum bytes of a key, without quotes and escapes.
 const KEY_BYTES_MAX: usize = 255;
 
 pub(crate) type Digest = [u8; 32];
@@ -78,7 +77,6 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
-        // Inside a nested router, `uri` lacks the prefix of the router.
         let uri = parts
             .extensions
             .get::<OriginalUri>()

@@ -78,7 +78,6 @@ pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
 pub(crate) struct Stored {
     pub(crate) fingerprint: Digest,
     pub(crate) status: u16,
-    /// Names and values of headers. A value has one character per byte.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -119,7 +118,6 @@ impl Stored {
     }
 }
 
-/// Builds a problem response (RFC 9457).
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({"type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail});

@@ -152,7 +152,6 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Response> {
     }
 }
 
-/// Handles a request, in a task that is never aborted.
 async fn handle<S>(
     settings: &Settings,
     claim: &Claim,

@@ -59,7 +59,6 @@ impl RequestSql {
             if let Some(stored) = self.find(tx, &claim.id).await? {
                 return Ok(Claimed::Done(stored));
             }
-            // A rollback of the request restores the expired row.
             self.delete_expired(tx, &claim.id).await?;
         }
         Ok(Claimed::Running)

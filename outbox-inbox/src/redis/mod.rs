@@ -18,7 +18,6 @@ use uuid::Uuid;
 /// The client of the crate `redis`, in the version that this crate uses.
 pub use redis::Client as RedisClient;
 
-/// Time limit of an operation, including a reconnect.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Claims an event. Returns 0 for a new claim, 1 if the effect is recorded, 2 if another claim is
@@ -63,7 +62,6 @@ pub struct RedisDedupStore {
 
 impl std::fmt::Debug for RedisDedupStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The client contains the password.
         f.debug_struct("RedisDedupStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -126,7 +124,6 @@ impl RedisDedupStore {
         let script = Script::new(script);
         let mut call = script.key(key);
         call.arg(format!("{token:x}")).arg(millis(time));
-        // If the process crashes or the call fails here, the script may have run.
         self.bounded(async { call.invoke_async(&mut self.connection().await?).await })
             .await
     }

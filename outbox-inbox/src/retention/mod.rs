@@ -30,7 +30,6 @@ pub(crate) async fn purge_batch(
     batch: u32,
 ) -> Result<(u64, bool), DbErr> {
     let (db, sql) = (db.clone(), sql.clone());
-    // A dropped `begin` would return its connection inside an open transaction.
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;

@@ -44,7 +44,6 @@ pub(crate) struct HandlerServices {
     pub(crate) hooks: Hooks,
 }
 
-/// The check [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
 pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
 #[derive(Debug, Clone, Default)]

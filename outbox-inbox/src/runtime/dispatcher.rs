@@ -119,7 +119,6 @@ impl<S: Subscriber> Dispatcher<S> {
         let deliveries = origin.incoming().delivery_count;
         let (key, mut in_flight) = self.unanswered.enter(origin, routed);
         let lanes = &mut self.scheduler.lanes;
-        // The remembered state is valid unless another process received the message.
         if let Some(awaited) = lanes.arrived(&key, in_flight.order_key, deliveries <= 1)
             && awaited.deliveries + 1 == deliveries
         {
@@ -185,7 +184,6 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // If the later letters stayed in the lane, the next poll would find them again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();

@@ -28,7 +28,7 @@ pub(crate) enum Refused {
          the subscriber"
     )]
     Subject {
-        /// The event type. The aggregate is omitted, because it may be personal data.
+        /// The aggregate is omitted, because it may be personal data.
         event_type: String,
     },
 }

@@ -1,11 +1,5 @@
 //! The runtime: receives messages and handles each once.
 //!
-//! - `receive`: deliveries and dead letters, kept in memory until they are acknowledged.
-//! - `schedule`: which message runs next, and how many are in memory.
-//! - `run`: a job: attempt, claim, handler, commit, acknowledgement.
-//! - `conclude`: failures, duplicates, dead letters, returns.
-//! - `health`: health of the inbox and its consumers.
-//!
 //! Invariants:
 //!
 //! - A message is acknowledged after its effect is committed.

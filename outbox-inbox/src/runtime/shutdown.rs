@@ -51,7 +51,6 @@ impl<S: Subscriber> Dispatcher<S> {
             let mut is_stopped = false;
             loop {
                 if is_stopped {
-                    // Fetched deliveries may precede the deliveries in memory.
                     self.give_back_what_is_free(&mut rest).await;
                     if !self.scheduler.has_jobs() {
                         break;

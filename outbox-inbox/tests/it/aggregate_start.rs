@@ -22,7 +22,7 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemoryS
         .with_state(orders.clone())
 }
 
-/// Leaves only the lines in `left` on the stream.
+/// Puts lines of each order on the stream, and leaves only the lines in `left`.
 async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
     let mut forgotten = Vec::new();
     for line in 1..=last {
@@ -92,7 +92,6 @@ async fn message_waits_for_predecessor_in_other_process(test: TestDb) {
     let taken = other.next().await.unwrap();
     let (shutdown, run) = spawn(inbox(&test, &broker, &orders));
     until_delivered(&broker, "latecomer", 2).await;
-    // Time for a handler that does not wait.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(orders.seen().runs.is_empty());
     taken.retry_after(Duration::ZERO).await.unwrap();

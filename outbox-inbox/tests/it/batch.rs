@@ -204,7 +204,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     garbage.payload = "no JSON".into();
     let (headers, payload) = garbage.received();
     broker.inject("events.order.4.placed", headers, payload);
-    // A gap in the same order would make it wait.
+    // A gap in the same order would make message 5 wait.
     put(&broker, &numbered(5, 1)).await;
     let report = drain::<H>(test, &broker, &orders).await;
     assert_eq!(
@@ -235,7 +235,6 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     for message in &messages {
         put(&broker, message).await;
     }
-    // The two processes lock the rows in different orders.
     for message in messages.chunks(20).flat_map(|line| line.iter().rev()) {
         put(&broker, &copy(message)).await;
     }

@@ -76,7 +76,6 @@ async fn enum_handler_batches_events_of_all_types(test: TestDb) {
         .with_state(calls.clone());
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!(report.handled, 20, "{report:?}");
-    // 2 · (1 + … + 5) · (1 − 100), in one row.
     assert_eq!(test.int("SELECT cents FROM cash").await, -2_970);
     assert_eq!(test.int("SELECT count(*) FROM cash").await, 1);
     let calls = calls.lock().unwrap();

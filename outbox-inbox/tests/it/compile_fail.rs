@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outbox_testing::programs_that_do_not_compile;
 
-/// One test at a time: a process takes over the lock of `trybuild` after one second without
-/// progress, and would corrupt the programs of the other.
+/// Lets one test run at a time: a process takes over the lock of `trybuild` after one second
+/// without progress, and would corrupt the programs of the other test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -33,7 +33,6 @@ async fn message_that_kills_the_process_is_dead_lettered(test: TestDb) {
         assert_eq!(test.row().await, (delivery > 1).then_some((0, counted)));
     }
     let script = Script::ok();
-    // The last attempt may run until the handler's time limit.
     let harness = test.harness(&script).with_config(slow().attempts_max(2));
     delivered::<book>(&harness, &message, 4, Outcome::Later).await;
     assert_eq!(test.row().await, Some((0, 2)));

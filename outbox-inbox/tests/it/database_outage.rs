@@ -11,11 +11,10 @@ use crate::support::{Backend, SOON, TestDb, quick};
 
 noting!(note_in_any_order, consumer = "away", order = none);
 
-/// Another task holds the only connection of the inbox. The first message lost it in a counted
-/// attempt, the second waits for a transaction, the others for a slot.
+/// Another task holds the only connection of the inbox. The first message lost this connection in a
+/// counted attempt, the second waits for a transaction, the other messages for a slot.
 #[tokio::test]
 async fn messages_waiting_for_the_database_are_not_redelivered() {
-    // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "away").await.unwrap();
     prepare(&test).await;
     let pool = test
@@ -51,7 +50,6 @@ async fn messages_waiting_for_the_database_are_not_redelivered() {
         broker.deliveries("away") == before + 3
     })
     .await;
-    // This call gets the handler's connection next.
     let next_connection = tokio::spawn(async move { pool.begin().await.unwrap() });
     for _ in 0..10 {
         tokio::task::yield_now().await;

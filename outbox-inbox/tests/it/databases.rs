@@ -23,8 +23,8 @@ async fn refused(db: sea_orm::DatabaseConnection) -> String {
     }
 }
 
-/// Each connection is a separate in-memory database, and the pool closes its only connection after
-/// a while.
+/// Each connection of an in-memory pool is a separate database, and the pool closes its only
+/// connection after a while.
 #[tokio::test]
 async fn pool_that_can_lose_its_database_is_refused() {
     let mut options = ConnectOptions::new("sqlite://refused?mode=memory");
@@ -33,7 +33,7 @@ async fn pool_that_can_lose_its_database_is_refused() {
     assert_eq!(problems, outbox_sea_orm::CAN_BE_LOST);
 }
 
-/// Such a database cannot store the error text of a failing handler.
+/// A database without UTF-8 cannot store the error text of a failing handler.
 #[tokio::test]
 async fn database_that_is_not_utf8_is_refused() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {

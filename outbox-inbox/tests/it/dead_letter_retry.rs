@@ -107,7 +107,6 @@ async fn in_order<H: Handler>(test: &TestDb) {
         count(test, &marked).await == 0 && count(test, &DeadLetterSelection::consumer(consumer)).await == 3
     })
     .await;
-    // The inbox records the first failure shortly after it took the dead letter.
     let letters = async || {
         let mut letters = dead_letters(&test.db, consumer).await.unwrap();
         letters.sort_by_key(|letter| letter.stream_sequence);
@@ -205,7 +204,6 @@ async fn again<H: Handler>(test: &TestDb) {
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     no_letters(test, consumer).await;
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
-    // `natural` keeps no record, so an unrecognized copy is handled.
     let remembers = consumer != "letters_natural";
     for message in messages.iter().filter(|_| remembers) {
         put(&broker, &copy(message)).await;
@@ -237,7 +235,6 @@ async fn drain_polls_for_retries_before_its_end() {
     let waiting =
         "SELECT count(*) FROM pg_locks WHERE relation = 'inbox_dead_letters'::regclass AND NOT granted";
     eventually("the poll for retries", async || test.int(waiting).await > 0).await;
-    // Time for a drain that does not wait for the answer to end.
     sleep(Duration::from_millis(500)).await;
     assert!(!drain.is_finished(), "the drain ended before the answer");
     slow_database.commit().await.unwrap();
@@ -245,7 +242,7 @@ async fn drain_polls_for_retries_before_its_end() {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-/// What a hook was told, and whether the letter was stored by then.
+/// Event id, attempts and error passed to a hook, and whether the letter was stored by then.
 type Told = Arc<Mutex<Vec<(Option<EventId>, u32, String, bool)>>>;
 
 fn look_up(told: Told, db: DatabaseConnection) -> impl Fn(DeadDelivery<'_>) + Send + Sync + 'static {

@@ -93,7 +93,6 @@ async fn deferred_run_repeats_until_success<H: Handler>(test: &TestDb) {
     }
     assert_eq!(of_first, [1, 2], "{consumer}");
     assert_eq!(lines(test, consumer, 2).await, [1], "{consumer}");
-    // The last run may have been counted before it began.
     let counted =
         format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND attempts > 1");
     assert_eq!(test.int(&counted).await, 0, "{consumer}");

@@ -117,7 +117,7 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     put(&broker, &numbered(1, 1)).await;
     put(&broker, &numbered(1, 2)).await;
     orders.line_rule((1, 1), Rule::Fail);
-    // A delay lasts for at least half of this, which is longer than `ack_wait`.
+    // A retry delay lasts for at least half of this time, which is longer than `ack_wait`.
     let delay = Duration::from_secs(26);
     let config = with_ack_wait(12).backoff(Backoff {
         min: delay,
@@ -170,7 +170,6 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
     let delay = Duration::from_millis(100);
-    // Forty failures take longer than the gap, which is 2 s.
     let config = stubborn(with_ack_wait(1))
         .concurrency(1)
         .in_flight_max(1)
@@ -345,7 +344,6 @@ impl Subscriber for Silent {
                 1,
                 "the first is stopped before"
             );
-            // Time must not jump past the limits of the inbox.
             tokio::time::resume();
         }
         Ok(SilentSubscription {
@@ -380,10 +378,8 @@ impl Subscription for SilentSubscription {
     outbox_testing::__forward!(double => double.subscription; backlog, flush);
 }
 
-/// On one thread, so that the clock can be paused.
 #[tokio::test]
 async fn silent_subscription_is_reopened() {
-    // A clock that jumps may close the only connection of an in-memory database.
     let test = TestDb::open(Backend::Sqlite, "silent").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;

@@ -36,7 +36,6 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
     assert_eq!((letter.event_id, letter.attempts), (Some(message.event_id), 1));
-    // PostgreSQL cannot store NUL.
     assert_eq!(letter.error, "unknown product");
     assert_eq!(letter.raw_payload(), message.payload);
     assert!(

@@ -94,7 +94,7 @@ on_every_backend!(
     a_follow_up_over_the_limit_is_an_error,
 );
 
-/// No relay would find events in the default outbox.
+/// The nested transaction must use the tables of the inbox, not the default outbox.
 #[idempotent_handler(consumer = "nested")]
 async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let nested = tx.begin().await?;

@@ -30,8 +30,8 @@ async fn failed_message_wait_for_frozen_process_is_bounded() {
     .await;
 }
 
-/// `before`: the rows before the process froze. `frozen_in`: its statements in the open
-/// transaction. `attempt`: the successful attempt.
+/// `before`: statements that create the rows. `frozen_in`: statements of the frozen process in its
+/// open transaction. `attempt`: number of the successful attempt.
 async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
     let Some(test) = TestDb::open(Backend::Postgres, "frozen").await else {
         return;
@@ -97,7 +97,7 @@ async fn note_wait(
     Ok(())
 }
 
-/// A claim that writes no row does not restore the session's value.
+/// A claim that writes no row does not restore the session's `lock_timeout`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_in_a_batch_does_not_limit_the_handler() {
     let Some(test) = TestDb::open(Backend::Postgres, "a_copy_in_a_batch").await else {

@@ -29,7 +29,6 @@ async fn ended_subscription_is_reported_until_next_opens() {
     let health = inbox.health();
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
-    // The broker does not answer requests for a new consumer.
     broker.delete_consumer("stock");
     until(&health, |now| {
         now.to_string().contains("consumer `stock` was deleted")

@@ -20,7 +20,7 @@ async fn effect(tx: &Tx<'_>, order_id: u64) -> Result<(), HandlerError> {
 #[derive(Clone)]
 struct Elsewhere(DatabaseConnection);
 
-/// MariaDB: by a deadlock; SQLite: by a trigger.
+/// Makes the server roll back: MariaDB by a deadlock, SQLite by a trigger.
 async fn undo(tx: &Tx<'_>, elsewhere: &Elsewhere) {
     let Elsewhere(db) = elsewhere;
     let ours = "UPDATE locks SET n = 1 WHERE id = 1";
@@ -28,7 +28,6 @@ async fn undo(tx: &Tx<'_>, elsewhere: &Elsewhere) {
         tx.execute_unprepared(ours).await.unwrap_err();
         return;
     }
-    // The heavier transaction wins a deadlock.
     let other = db.begin().await.unwrap();
     other
         .execute_unprepared("INSERT INTO locks SELECT seq, 0 FROM seq_100_to_400")
@@ -242,7 +241,6 @@ async fn errors_of_databases_do_not_quote_values(test: TestDb) {
         let error: String = row.try_get_by_index(0).unwrap();
         assert!(!error.contains("CANARY"), "{sql}: {error}");
         assert_eq!(error.contains("panicked"), panics, "{sql}: {error}");
-        // The server may report the table in a separate field.
         if !panics {
             assert_eq!(error.contains("people"), *is_named, "{sql}: {error}");
         }

@@ -131,7 +131,6 @@ async fn ten_thousand_failing_aggregates_cost_others_a_bounded_share() {
     let (shutdown, run) = spawn(inbox);
     let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
     runs.until_at_last("failures of all", 20 * SOON, all_failed).await;
-    // Without other messages, failing runs may use all slots.
     let gate = runs.0.gate.write().await;
     placed(&broker, 0..1_000).await;
     drop(gate);
@@ -222,7 +221,7 @@ fn second() -> InboxConfig {
         .handler_timeout(SOON)
 }
 
-/// They wait in memory, or return together to the broker.
+/// Messages of hot aggregates wait in memory, or return together to the broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_aggregates_go_on_after_a_failure() {
     for config in [second(), second().in_flight_max(8).blocked_max(100)] {

@@ -172,7 +172,6 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
         "{consumer}"
     );
     drop(first);
-    // In an external store, the claim of an ended process lasts longer than a test may wait.
     if !consumer.starts_with("lost_external") {
         let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
         orders.rule(1, Rule::Wait);
@@ -258,7 +257,7 @@ async fn waiting_for_a_turn_uses_no_attempts(test: TestDb) {
     assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
 }
 
-/// A dead letter would repeat the effect.
+/// The retry of a dead letter would repeat the effect.
 async fn unknown_version_applied_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
     handled_by_another_version::<lost_sequence>(&test).await;

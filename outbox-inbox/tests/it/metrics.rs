@@ -23,7 +23,8 @@ fn record() -> (Snapshotter, metrics::LocalRecorderGuard<'static>) {
     (recorder.snapshotter(), guard)
 }
 
-/// By name and labels. An unknown gauge is absent; a histogram is its number of values.
+/// Metric values by name and labels. An unknown gauge is absent; a histogram is its number of
+/// values.
 fn values(snapshotter: &Snapshotter) -> HashMap<String, f64> {
     let mut values = HashMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {

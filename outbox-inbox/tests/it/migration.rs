@@ -11,7 +11,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::support::{Backend, Script, Step, TestDb, book, placed};
 
-/// `OUTBOX_BLESS=1` rewrites `docs/sql`.
+/// With `OUTBOX_BLESS=1` the test rewrites `docs/sql`.
 #[test]
 fn sql_files_are_up_to_date() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");

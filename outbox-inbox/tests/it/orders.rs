@@ -110,7 +110,6 @@ impl Orders {
     }
 
     pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
-        // A test that sees the run changes the rule only for the next run.
         let mut rule = None;
         self.0.send_modify(|state| {
             state.runs.push((event.order_id, event.line));
@@ -134,7 +133,7 @@ impl Orders {
     }
 }
 
-/// In the sequence of writes. No unique key, so repeated effects are visible.
+/// Creates a table of effects without a unique key, so that repeated effects are visible.
 pub(crate) async fn prepare(test: &TestDb) {
     let id = match test.sql_backend() {
         DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
@@ -190,7 +189,6 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
-/// A handler that stores its deliveries.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

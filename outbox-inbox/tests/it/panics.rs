@@ -138,7 +138,6 @@ struct Weighed2 {
 
 entering!(weigh, Weighed2, "scales");
 
-/// The hooks panic for each message.
 async fn panics_are_failures_and_other_messages_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     for order_id in [1, 2, BAD, 3, 4] {
@@ -155,7 +154,6 @@ async fn panics_are_failures_and_other_messages_flow(test: TestDb) {
         .handler::<fail_and_part>()
         .handler::<layered>()
         .handler::<weigh>();
-    // The failing message competes with the others for the only slot.
     let inbox = test
         .inbox(&broker, router)
         .with_config(quick().concurrency(1))

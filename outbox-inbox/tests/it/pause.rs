@@ -147,7 +147,6 @@ async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     eventually("the first run", async || runs.load(Ordering::Relaxed) == 1).await;
     assert!(pauses.pause("counted", "stocktaking").await.unwrap());
     until_paused(&health, "counted").await;
-    // Longer than the gap.
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert!(pauses.resume("counted").await.unwrap());
     eventually("the end of the pause", async || {

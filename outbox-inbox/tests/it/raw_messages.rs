@@ -212,7 +212,6 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     assert_eq!(kept_types(&test, "rest").await, ["parcel.scanned"]);
 }
 
-/// Newer or older programs decode them.
 async fn wildcard_leaves_versions_handled_elsewhere(test: TestDb) {
     tables(&test).await;
     let broker = MemoryBroker::new();

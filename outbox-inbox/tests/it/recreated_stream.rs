@@ -14,7 +14,6 @@ use crate::runtime::{spawn, stop, within};
 use crate::support::{TestDb, slow};
 
 const CONSUMER: &str = "made_anew";
-/// Longer than the interval between polls.
 const A_POLL: Duration = Duration::from_secs(7);
 
 noting!(note, consumer = "made_anew");

@@ -14,7 +14,7 @@ async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerErr
 
 const PAGE: &str = include_str!("../../../docs/reference/rights.md");
 
-/// With the documented rights. Shared by tests, so that a server keeps few logins.
+/// Login with the documented rights. Tests share logins, so that a server keeps few.
 #[derive(Debug)]
 pub(crate) struct Login {
     pub(crate) name: &'static str,
@@ -95,7 +95,6 @@ async fn connect_as_stranger(test: &TestDb) -> (DatabaseConnection, String) {
         test.execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'"))
             .await;
         let grantee = format!("'{name}'@'%'");
-        // Without any right the database could not be chosen.
         test.execute(&format!("GRANT SELECT ON markers TO {grantee}"))
             .await;
         grantee
@@ -200,7 +199,7 @@ async fn a_refused_login_ends_the_inbox_at_its_start() {
     }
 }
 
-/// A hidden row would make a repeated message look new.
+/// A row hidden by row-level security would make a repeated message look new.
 #[tokio::test]
 async fn row_level_security_is_refused_at_the_inbox_start() {
     let Some(test) = TestDb::open(Backend::Postgres, "row_security").await else {

@@ -69,7 +69,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
-/// Guarantee G6.
+/// Goal: guarantee G6.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -82,7 +82,6 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     script.started().await;
     within(broker.until_idle("books")).await;
 
-    // Without the inbox table every claim fails.
     test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
         .await;
     for line in 1..10 {
@@ -192,7 +191,7 @@ mod outage {
         }
     }
 
-    /// Ends the sessions with an open transaction of this test, and perhaps others of this test.
+    /// Ends the sessions of this test with an open transaction, and perhaps its other sessions.
     pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {
@@ -203,7 +202,6 @@ mod outage {
                 .await;
             }
             _ => {
-                // `innodb_trx` shows an older state. The pool replaces killed idle sessions.
                 let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 let statement = Statement::from_string(test.sql_backend(), sql);

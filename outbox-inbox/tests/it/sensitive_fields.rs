@@ -202,7 +202,6 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
     }
 }
 
-/// On one thread, because the log is captured per thread.
 #[tokio::test]
 async fn no_payload_is_logged() {
     let log = Log::default();

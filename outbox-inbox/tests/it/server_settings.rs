@@ -109,7 +109,7 @@ async fn german_server_messages_make_no_difference() {
     );
 }
 
-/// The inbox shares its sessions with the handlers, so it cannot change these settings.
+/// The inbox shares its sessions with the handlers, so it cannot change session settings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfit_settings_are_refused_by_name() {
     let mariadb: [(&str, &[&str]); 6] = [
@@ -150,7 +150,6 @@ async fn refused(backend: Backend, name: &str, statements: &'static [&'static st
     assert!(problem.to_string().contains(name), "{problem}");
 }
 
-/// Printed in operations.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn printed_pause_uses_utc() {
     let page = include_str!("../../../docs/operations.md");

@@ -34,7 +34,6 @@ pub(crate) async fn connect(
         .acquire_timeout(Duration::from_secs(60));
     match backend {
         Backend::Postgres => {
-            // Names of schemas with planted objects.
             let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
             options.set_schema_search_path(format!("{name}{more}"));
         }
@@ -42,7 +41,6 @@ pub(crate) async fn connect(
             let name = name.to_owned();
             options.map_sqlx_mysql_opts(move |options| options.database(&name));
         }
-        // Faster commits on a slow disk. Files survive a killed process.
         Backend::Sqlite => {
             options.map_sqlx_sqlite_opts(|options| options.synchronous(SqliteSynchronous::Off));
         }

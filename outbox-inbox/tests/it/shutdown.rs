@@ -146,7 +146,8 @@ async fn database_outage_does_not_delay_returns() {
 
 noting!(lose_the_connection, consumer = "books", order = none);
 
-/// The message's counted attempt must be subtracted first, but the database does not answer.
+/// The message's counted attempt must be subtracted before the return, but the database does not
+/// answer.
 #[tokio::test]
 async fn shutdown_waits_for_returning_messages() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
@@ -171,7 +172,6 @@ async fn shutdown_waits_for_returning_messages() {
     orders
         .until("the attempt that was counted", |seen| seen.runs.len() > failed)
         .await;
-    // This call gets the handler's connection next.
     let db = test.db.clone();
     let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -33,7 +33,6 @@ struct OrderPaid {
     order_id: u64,
 }
 
-/// The macro refuses such a name.
 struct BadName;
 
 impl Handler for BadName {
@@ -272,7 +271,6 @@ async fn retention_below_stream_retention_is_refused() {
     };
     assert_eq!(error.problems()[0].kind(), ProblemKind::Retention, "{error}");
     assert_eq!(deliveries, 0);
-    // A stream without a bound only logs a warning.
     for (stream_retention, retention) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
         let (outcome, deliveries) = run(stream_retention, retention).await;
         assert_eq!((outcome.unwrap().handled, deliveries), (1, 1));
@@ -299,7 +297,6 @@ async fn missing_tables_are_refused() {
             tables[0].contains("outbox_messages") && tables[1].contains("outbox_aggregates"),
             "{tables:?}"
         );
-        // This handler records no events.
         inbox(Router::new().handler::<reserve>()).drain().await.unwrap();
     }
 }

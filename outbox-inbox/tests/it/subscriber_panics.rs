@@ -49,7 +49,6 @@ impl<S: tracing::Subscriber> Layer<S> for Flawed {
     }
 }
 
-/// The subscriber is of the current thread, on which the whole test runs.
 #[tokio::test]
 async fn panics_of_a_subscriber_end_no_inbox() {
     for (span, event, readable, expected) in [

@@ -42,7 +42,7 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
-/// One test per database from functions over a [`TestDb`].
+/// Defines one test per database from functions over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -119,7 +119,7 @@ impl TestDb {
         Some(test)
     }
 
-    /// `None`: the back end is not available, and the test is skipped.
+    /// Returns `None` if the back end is not available; the test is then skipped.
     pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         outbox_sea_orm::migrate(&test.db)
@@ -171,8 +171,7 @@ impl TestDb {
                 .await
                 .expect("WAL");
         }
-        // An in-memory database ends with its last connection. A pool may close its only connection
-        // when a waiting caller is dropped.
+        // An in-memory database ends with its last connection.
         let keeper = match backend {
             Backend::SqliteMemory => {
                 let options = db.get_sqlite_connection_pool().connect_options();
@@ -192,8 +191,8 @@ impl TestDb {
         })
     }
 
-    /// As another process would. Not for SQLite in memory, where each connection is a separate
-    /// database.
+    /// Connects as another process would. Not for SQLite in memory, where each connection is a
+    /// separate database.
     pub(crate) async fn connect_again(&self) -> DatabaseConnection {
         self.connect_with(|_| {}).await
     }
@@ -297,12 +296,12 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.expect("a row").try_get_by_index(0).expect("an integer")
 }
 
-/// Short delays, and an `ack_wait` that is longer than a busy machine stalls.
+/// Settings with short delays, and an `ack_wait` that is longer than a busy machine stalls.
 pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
 
-/// In seconds. A gap takes twice as long.
+/// Settings with an `ack_wait` in seconds. A gap takes twice as long.
 pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
     let ack_wait = Duration::from_secs(seconds);
     InboxConfig::default()
@@ -315,7 +314,7 @@ pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
         .shutdown_timeout(Duration::from_secs(5))
 }
 
-/// For handlers that a test delays: no timeout on a slow machine.
+/// Settings for handlers that a test delays: no timeout on a slow machine.
 pub(crate) fn slow() -> InboxConfig {
     quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
 }
@@ -487,8 +486,7 @@ pub(crate) async fn reserve(
     take_effect("stock", &event, &tx, key).await
 }
 
-/// Stands for a library that takes any SeaORM connection. Boxed, because the compiler cannot otherwise prove it `Send`
-/// for each lifetime of a `Tx`.
+/// Stands for a library that takes any SeaORM connection.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where
     D: TransactionTrait<Transaction = OutboxTransaction> + ConnectionTrait,

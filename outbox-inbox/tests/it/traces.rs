@@ -6,7 +6,6 @@ use tracing::{Dispatch, Subscriber};
 pub(crate) type Listening = (Dispatch, DefaultGuard);
 
 pub(crate) fn listen(subscriber: impl Subscriber + Send + Sync + 'static) -> Listening {
-    // Tracing would use the subscriber of the thread that logs first, and other tests have none.
     let second = Dispatch::new(tracing_subscriber::registry());
     (second, set_default(subscriber))
 }

@@ -90,9 +90,7 @@ async fn start_in_other_process_does_not_hide_failure(db: TestDb) {
     let pid: i64 = pid.await.unwrap().unwrap().try_get_by_index(0).unwrap();
     let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
     let go_on = async {
-        // The transaction would only see the sessions connected at its first query.
         while db.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
-            // InnoDB refreshes this table only after 100 ms without a query.
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
         other.commit().await.unwrap();

@@ -17,8 +17,6 @@ use crate::dedup::{Outcome, batch};
 use crate::handler::Strategy;
 use crate::tests::database::{Kind, TestDb, incoming, message};
 
-/// A `lock_timeout` that is neither the limit nor PostgreSQL's default, and longer than any
-/// statement.
 const SESSION: &str = "1h";
 
 const WITHOUT_LIMIT: Duration = Duration::from_secs(60);

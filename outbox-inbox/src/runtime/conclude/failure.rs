@@ -73,7 +73,6 @@ pub(crate) async fn defer(
     error: &str,
 ) -> Outcome {
     let (consumer, message) = (attempt.consumer, attempt.message);
-    // The attempt of a retried dead letter stays counted.
     if attempt.routed.letter.is_none() {
         let pool = consumer.shared.database.pool();
         if let Some(claimant) = claimant

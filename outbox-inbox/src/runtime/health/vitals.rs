@@ -10,12 +10,10 @@ use tokio::time::Instant;
 use super::{ConsumerHealth, ConsumerState, degraded, not_running, stuck, whole};
 use crate::dedup::Outcome;
 
-/// Longest silence of a running loop. An idle loop iterates every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// Time after which an interruption counts as over. Retries come at least every 10 s.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]

@@ -25,12 +25,10 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(10),
 };
 
-/// Longest time without a delivery although the broker has messages.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
-/// Longest wait that counts as receiving. A process suspended for longer did not receive.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
@@ -274,7 +272,6 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // The wait for an answer is bounded, because the loop must report progress to the broker.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -311,8 +308,6 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Inboxes of older versions have no pauses and may continue. Fetched deliveries are
-            // accepted.
             _ => self.end(),
         }
     }

@@ -43,8 +43,6 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Input of a run. Application code that creates the input (upcaster, business key) fails as a
-/// handler does.
 pub(crate) struct Input<'a> {
     pub(crate) handler: &'a Registration,
     pub(crate) message: Arc<Message>,

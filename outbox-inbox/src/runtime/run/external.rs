@@ -24,7 +24,6 @@ pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Ou
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let token = granted(store.claim(&key, lease).await, lease)?;
-    // If the release is lost, the next claim waits until the lease ends.
     let released = store.release(&key, token).await;
     released.map_err(|error| Outcome::unavailable(&error))
 }

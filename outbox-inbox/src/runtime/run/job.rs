@@ -71,7 +71,6 @@ impl<D: Delivery> Jobs<D> {
         }
     }
 
-    /// Starts a job in a task that is never aborted.
     pub(crate) fn start(&self, job: Job<D>) {
         let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
         self.tasks.spawn(async move {

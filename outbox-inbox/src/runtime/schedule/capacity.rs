@@ -152,7 +152,6 @@ impl<D: Delivery> Scheduler<D> {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // Messages of moving lanes would lose their order if they returned to the broker.
             true => config.blocked_max / 2,
             false => 0,
         };

@@ -59,10 +59,8 @@ type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     lanes: HashMap<Arc<LaneKey>, Lane<T>>,
-    /// Indexed by [`Queue`].
     queues: [VecDeque<Arc<LaneKey>>; 3],
     block_ends: Timers,
-    /// Lanes that wait for returned items, by the time when the wait ends.
     awaiting: Timers,
     reception: Reception,
     timers: u64,

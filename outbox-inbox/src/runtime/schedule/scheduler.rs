@@ -81,7 +81,6 @@ impl<D: Delivery> Scheduler<D> {
     /// Returns how long a lane waits, because other processes have the messages after `done`.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
-        // If `done` is 0, the position of the aggregate is unknown.
         let next = self
             .lanes
             .first_order_key(key)

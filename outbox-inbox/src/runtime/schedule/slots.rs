@@ -7,9 +7,7 @@
 use std::time::Duration;
 
 const SHARE: usize = 8;
-/// Shortest mean duration of long runs, in seconds.
 const LONG: f64 = 0.25;
-/// Bound of `owed` over several runs, in seconds.
 const OWED_MAX: f64 = 60.0;
 pub(crate) const MEAN_WEIGHT: f64 = 0.1;
 

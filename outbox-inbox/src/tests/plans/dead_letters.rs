@@ -7,7 +7,6 @@ use crate::dead_letter::{DeadLetterSelection, DeadLetterStatus, count_selected, 
 
 const MARKED: u32 = 20_000;
 const POLLED: u32 = 100;
-/// Maximum entries read: each polled letter may read the letters before it.
 const READ_MAX: f64 = (POLLED * POLLED) as f64;
 const OF_ONE: u32 = 10;
 

@@ -19,7 +19,6 @@ async fn check(test: &TestDb, step: Step, status: u16, change: Change) {
     assert!(!first.text().contains("no_such_table"), "{}", first.text());
     assert_eq!((shop.runs(), books(test, 1).await), (1, (0, 0, 0)), "{step:?}");
     let client = shop.serve(Shop::layer(&test.db)).await;
-    // PostgreSQL reports a rejected commit before it has rolled back. Until then the key is in use.
     let second = loop {
         let second = client.order(1, "k").await;
         if second.status != 409 {
@@ -46,11 +45,9 @@ async fn failures_are_rolled_back_and_their_retries_run(test: TestDb) {
         (Step::Hang, 503, |layer| {
             layer.with_handler_timeout(Duration::from_millis(100))
         }),
-        // Loses its transaction, as a victim of a deadlock does.
         (Step::Undo, 500, unchanged),
     ];
     if test.backend == Backend::Postgres {
-        // The other databases keep the transaction.
         cases.push((Step::Swallow, 500, unchanged));
     }
     if matches!(test.backend, Backend::Postgres | Backend::MariaDb) {
@@ -123,7 +120,6 @@ async fn kept_transaction_is_not_committed(test: TestDb) {
     let client = shop.serve(Shop::layer(&test.db)).await;
     client.order(1, "k").await.assert_problem(500);
     shop.let_go();
-    // The connection rolls back before its next use. Other sessions may read before that.
     let answer = loop {
         let answer = client.order(1, "k").await;
         if answer.status != 409 {

@@ -72,7 +72,6 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
-    // The server may still be ending the old session.
     let answer = insist(&client, 1, "k").await;
     assert_eq!((answer.status, answer.is_replayed()), (201, false));
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));

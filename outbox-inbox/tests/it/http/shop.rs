@@ -21,7 +21,6 @@ use tokio::sync::Semaphore;
 
 use crate::support::{OrderBooked, SOON, TestDb, as_a_library};
 
-/// Invalid UTF-8, and a NUL.
 pub(super) const BYTES: &[u8] = b"\xff\x00order ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +31,12 @@ pub(super) enum Step {
     Bytes(usize),
     Panic,
     Hang,
-    /// Waits for [`Shop::release`].
     Gate,
     Swallow,
-    /// Loses its transaction, like a deadlock victim.
+    /// The handler loses its transaction, like a deadlock victim.
     Undo,
     Kill,
-    /// Writes a row that a deferred constraint refuses at the commit.
+    /// The handler writes a row that a deferred constraint refuses at the commit.
     Orphan,
     Keep,
     Library,

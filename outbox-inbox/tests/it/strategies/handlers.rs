@@ -28,7 +28,7 @@ pub(super) struct Traits {
     pub(super) name: &'static str,
     pub(super) ordered: bool,
     pub(super) by_key: bool,
-    /// Another process can claim the effect only after the lease has expired.
+    /// Whether another process can claim the effect only after the lease has expired.
     pub(super) leased: bool,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Process {
     harness: Harness,
     db: DatabaseConnection,
     notes: Notes,
-    /// Of two deliveries after their check.
+    /// Barrier at which two deliveries meet after their check for a duplicate.
     meeting: Arc<Barrier>,
     mistake: Option<Mistake>,
 }

@@ -69,7 +69,6 @@ async fn store(test: TestDb) {
 
 on_every_backend!(without memory: message_id, sequence, natural, key, constraint, store);
 
-/// The first four write in a transaction and claim rows.
 const SUITES: [(&str, Suite); 6] = [
     ("message_id", |test| message_id(test).boxed()),
     ("sequence", |test| sequence(test).boxed()),
@@ -117,7 +116,7 @@ async fn mariadb_at_serializable() {
     at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
-/// They keep the meaning of statements and force the worst plans.
+/// Settings that keep the meaning of statements and force the worst plans.
 const ODD_POSTGRES: &[&str] = &[
     "SET standard_conforming_strings = off; SET backslash_quote = off; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; \
      SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; SET extra_float_digits = -15; SET transform_null_equals = on; \
@@ -173,7 +172,7 @@ async fn strategies_need_only_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
-/// `says` is a part of the expected panic message. Other panics do not count.
+/// Asserts that the suite finds a mistake. `says` is a part of the expected panic message.
 async fn assert_found(mistake: Mistake, says: &str) {
     let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
     let failure = suite::failure(&test, mistake).await;

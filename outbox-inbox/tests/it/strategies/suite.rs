@@ -150,7 +150,6 @@ impl<'a> Suite<'a> {
         assert_eq!(outcome, Outcome::Handled);
         for delivery in [1, 2, 3] {
             let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
-            // `natural` leaves a row only for a counted redelivery.
             let expected = if self.traits.name == "natural" && delivery < 3 {
                 Outcome::Handled
             } else {
@@ -207,7 +206,6 @@ impl<'a> Suite<'a> {
         assert!(self.effects(CRASH).await.is_empty());
         let outcome = self.own().redeliver_message::<H>(&message, 2).await.unwrap();
         if self.traits.leased {
-            // The claim of the crashed process lasts until its lease expires.
             assert_eq!(outcome, Outcome::Later);
             return;
         }

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::runtime::message::{Left, Memory};
 
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest wait for an item, which another process may have received.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 const CHECK_AGAIN: Duration = Duration::from_millis(250);
 

@@ -13,7 +13,6 @@ pub(super) struct Lane<T> {
     pub(super) queue: VecDeque<T>,
     pub(super) running: Option<Queue>,
     pub(super) blocked_until: Option<Instant>,
-    /// Whether other processes currently handle the items for which the lane waits.
     pub(super) is_moving: bool,
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
