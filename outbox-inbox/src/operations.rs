@@ -54,7 +54,7 @@ impl InboxOperations {
     ///
     /// # Errors
     ///
-    /// As [`Self::list`].
+    /// The errors of [`Self::list`].
     pub async fn get(&self, id: OperationId) -> Result<Option<Operation>, DbErr> {
         let row = self.db.query_one_raw(self.sql().find(id)).await?;
         row.as_ref().map(OperationsSql::read).transpose()
@@ -64,7 +64,7 @@ impl InboxOperations {
     ///
     /// # Errors
     ///
-    /// As [`Self::list`].
+    /// The errors of [`Self::list`].
     pub async fn letters_of(&self, id: OperationId) -> Result<Vec<Uuid>, DbErr> {
         let row = self.db.query_one_raw(self.sql().messages(id)).await?;
         let ids = row.as_ref().map(OperationsSql::read_ids).transpose()?;

@@ -83,7 +83,7 @@ impl EventOutcomes {
     ///
     /// # Errors
     ///
-    /// As for [`Self::page`].
+    /// The errors of [`Self::page`].
     pub async fn dead_letters(
         &self,
         consumer: &str,

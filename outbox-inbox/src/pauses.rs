@@ -131,7 +131,7 @@ impl PausedConsumers {
     ///
     /// # Cancellation
     ///
-    /// As for [`Self::pause`].
+    /// Same as for [`Self::pause`].
     pub async fn resume(&self, consumer: &str) -> Result<bool, DbErr> {
         let inbox = self.sql();
         let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));

@@ -50,7 +50,7 @@ pub async fn handled_in(
 ///
 /// # Errors
 ///
-/// As [`DeadLetters::list`].
+/// The errors of [`DeadLetters::list`].
 pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec<DeadLetter>, DbErr> {
     DeadLetters::new(db.clone())
         .list(&DeadLetterSelection::consumer(consumer), 1000)
@@ -201,7 +201,7 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// As [`Self::deliver`].
+    /// The errors of [`Self::deliver`].
     pub async fn deliver_message<H: Handler>(&self, message: &Message) -> Result<Outcome, HarnessError> {
         self.redeliver_message::<H>(message, 1).await
     }
@@ -210,7 +210,7 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// As [`Self::deliver`].
+    /// The errors of [`Self::deliver`].
     pub async fn redeliver_message<H: Handler>(
         &self,
         message: &Message,
@@ -232,7 +232,7 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// As [`Self::deliver`].
+    /// The errors of [`Self::deliver`].
     pub async fn deliver_raw<H: Handler>(&self, incoming: Incoming) -> Result<Outcome, HarnessError> {
         let router = Router::new().handler::<H>();
         router.check(&self.services.state)?;

@@ -96,7 +96,7 @@ impl DeadLetters {
     ///
     /// # Errors
     ///
-    /// As [`Self::list`].
+    /// The errors of [`Self::list`].
     pub async fn list_without_payloads(
         &self,
         selection: &DeadLetterSelection,
@@ -134,7 +134,7 @@ impl DeadLetters {
     ///
     /// # Errors
     ///
-    /// As [`Self::list`].
+    /// The errors of [`Self::list`].
     pub async fn get(&self, id: Uuid) -> Result<Option<DeadLetter>, DbErr> {
         Ok(self.list(&DeadLetterSelection::ids([id]), 1).await?.pop())
     }

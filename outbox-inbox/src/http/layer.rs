@@ -63,7 +63,7 @@ impl IdempotencyLayer {
     }
 
     /// Sets the maximum run time of a handler, including the response body. A request that runs
-    /// longer is rolled back and answered with 503. More than zero. Default: 30 seconds.
+    /// longer is rolled back and answered with 503. Must be more than zero. Default: 30 seconds.
     #[must_use]
     pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)

@@ -273,11 +273,11 @@ impl<S: Subscriber> Inbox<S> {
     ///
     /// # Errors
     ///
-    /// As [`Self::run`].
+    /// The errors of [`Self::run`].
     ///
     /// # Cancellation
     ///
-    /// As [`Self::run`].
+    /// Same as for [`Self::run`].
     pub async fn drain(&self) -> Result<InboxReport, InboxError> {
         self.run_observed(CancellationToken::new(), true).await
     }

@@ -18,7 +18,12 @@ async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) 
 #[tokio::test]
 async fn letters_of_two_services_come_in_stream_order() {
     for test in TestDb::open_all().await {
-        for (source, sequence, place) in [("shop", 7, 10), ("stock", 2, 20), ("shop", 9, 3)] {
+        for (source, sequence, place) in [
+            ("shop", 7, 10),
+            ("stock", 2, 20),
+            // A letter of the new stream.
+            ("shop", 9, 3),
+        ] {
             make(&test, source, sequence, place).await;
         }
         let all = DeadLetterSelection::all();

@@ -55,7 +55,7 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
         return Outcome::Skipped;
     };
-    // After a crash behind the commit, the sequence stays passed.
+    // After a crash that follows the commit, the sequence stays passed.
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
