@@ -253,7 +253,6 @@ async fn change_batch(
     change: Change,
     note: Option<&Note>,
 ) -> Result<(u64, Option<After>), DbErr> {
-    // With `ORDER BY … LIMIT`, MySQL would lock all sorted rows.
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros(inbox.backend(), "created_at"),

@@ -20,7 +20,6 @@ async fn effect(tx: &Tx<'_>, order_id: u64) -> Result<(), HandlerError> {
 #[derive(Clone)]
 struct Elsewhere(DatabaseConnection);
 
-/// Makes the server roll back: MariaDB by a deadlock, SQLite by a trigger.
 async fn undo(tx: &Tx<'_>, elsewhere: &Elsewhere) {
     let Elsewhere(db) = elsewhere;
     let ours = "UPDATE locks SET n = 1 WHERE id = 1";

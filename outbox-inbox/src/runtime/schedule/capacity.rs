@@ -24,7 +24,6 @@ use crate::runtime::receive::unanswered::{InFlight, Usage};
 
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane blocked for longer than this time leaves memory completely, at no cost.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
 const EVICT_TO: f64 = 0.875;
