@@ -69,7 +69,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
-/// Goal: guarantee G6.
+/// Guarantee G6: outages use no attempts.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
