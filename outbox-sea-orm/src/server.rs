@@ -1,5 +1,6 @@
 //! Requirements on the server: a tested engine, and session settings that keep the meaning of
-//! statements. Values are bound and results binary, so text formats do not matter.
+//! statements. Settings of text formats do not matter, because values are bound and results are
+//! binary.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
 /// A session setting that changes the meaning of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfitSetting {
-    /// Setting name.
+    /// Name of the setting.
     pub name: &'static str,
-    /// Value in the pool's sessions.
+    /// Value of the setting in the pool's sessions.
     pub value: String,
-    /// Required value.
+    /// Value that the outbox requires.
     pub needed: &'static str,
     /// Consequence of the current value.
     pub effect: &'static str,
@@ -55,12 +56,13 @@ const MYSQL: [(&str, &str, &str); 5] = [
 
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Repairs all findings of [`unfit_settings`]. `sql_mode` is the drivers' default.
+/// Statement that repairs all findings of [`unfit_settings`]. Its `sql_mode` is the drivers'
+/// default.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 
-/// Session settings, read from one pool session, that change the meaning of statements. None on
-/// SQLite.
+/// Session settings, read from one pool session, that change the meaning of the outbox's
+/// statements. None on SQLite.
 #[doc(hidden)]
 pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSetting>, DbErr> {
     let backend = db.get_database_backend();
@@ -81,7 +83,7 @@ pub(crate) fn question(backend: DbBackend) -> Option<String> {
         ),
         DbBackend::MySql => {
             let columns = MYSQL.map(|(name, needed, _)| match needed {
-                // MariaDB returns switches as `ON`.
+                // MariaDB returns some switches as `ON` instead of `1`.
                 "0" | "1" => format!("IF(@@session.{name}, '1', '0') AS {name}"),
                 _ => format!("CAST(@@session.{name} AS CHAR) AS {name}"),
             });
@@ -95,8 +97,8 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // If unlisted, `pg_catalog` comes first. PostgreSQL searches temporary schemas only for
-        // tables and types.
+        // If the search path does not list `pg_catalog`, PostgreSQL searches it first. PostgreSQL
+        // searches temporary schemas only for tables and types.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {
@@ -140,7 +142,7 @@ const UNTESTED: [(&str, &str); 6] = [
     ("Vitess", "vitess"),
 ];
 
-/// The engine, if it only shares a protocol with PostgreSQL or MySQL. `version`: see
+/// The engine's name, if it only shares a protocol with PostgreSQL or MySQL. `version`: see
 /// [`version_query`].
 #[doc(hidden)]
 pub fn untested_engine(version: &str) -> Option<&'static str> {

@@ -1,9 +1,9 @@
 //! Runs work to its end, even if its caller is dropped.
 //!
 //! If the future of `begin()` is dropped, sqlx 0.9.0 returns a connection with an open transaction
-//! to its pool. Later statements on it are acknowledged, and then lost.
+//! to its pool. Later statements on that connection are acknowledged, and then lost.
 //!
-//! Invariant: this crate begins and ends its transactions in such a task.
+//! Invariant: this crate begins and ends its transactions in a detached task.
 
 use std::future::Future;
 
@@ -15,7 +15,8 @@ pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime shutdown aborts the task, and then nothing polls this caller.
+            // Only a runtime shutdown aborts the task, and after that the runtime never polls this
+            // caller.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,5 +1,5 @@
-//! Reads recorded messages in tests (feature `testing`). Reads the whole outbox, so not for
-//! production.
+//! Reads recorded messages in tests (feature `testing`). Not for production: each call reads the
+//! whole outbox.
 
 use outbox_core::payload::{Decode, EventCodec};
 use outbox_core::{Message, StoreError};

@@ -1,6 +1,7 @@
 //! Checks database addresses and opens lazy pools.
 //!
-//! Invariant: an unknown parameter is an error. sqlx logs its value, possibly a secret.
+//! Invariant: an unknown address parameter is an error, because sqlx would log its value, possibly
+//! a secret.
 
 #[cfg(feature = "mysql")]
 use sea_orm::sqlx::mysql::MySqlConnectOptions;
@@ -14,7 +15,7 @@ use url::Url;
 
 use super::ConnectError;
 
-/// As in sqlx 0.9, which also accepts `options[…]`.
+/// Address parameters that sqlx 0.9 accepts, besides `options[…]`.
 const OF_POSTGRES: [&str; 18] = [
     "application_name",
     "dbname",
@@ -76,7 +77,7 @@ pub fn check(address: &str) -> Result<(), ConnectError> {
     }
 }
 
-/// Opens a lazy pool. SeaORM opens a SQLite file at once ([`ConnectError::File`]).
+/// Opens a lazy pool. For SQLite, SeaORM opens the file at once ([`ConnectError::File`]).
 #[doc(hidden)]
 pub async fn lazy(mut options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
     options.connect_lazy(true);
@@ -125,7 +126,8 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
     }
 }
 
-/// PgBouncer rejects `extra_float_digits`, which PostgreSQL 12 and later do not need.
+/// Removes the parameter `extra_float_digits`. PgBouncer rejects it; PostgreSQL 12 and later do not
+/// need it.
 #[cfg(feature = "postgres")]
 fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
     if !matches!(
@@ -153,7 +155,7 @@ fn mended_mysql(pool: &DatabaseConnection) -> Option<MySqlConnectOptions> {
     Some(MySqlConnectOptions::clone(&options).host(&host))
 }
 
-/// sqlx 0.9 cannot resolve an IPv6 address with brackets.
+/// Removes brackets around an IPv6 address, which sqlx 0.9 cannot resolve.
 fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host)

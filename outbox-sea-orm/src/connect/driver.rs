@@ -1,4 +1,4 @@
-//! Driver-specific server names, connection tests and error classes.
+//! Server names, connection tests and error classes.
 //!
 //! Invariant: errors are classified by type and code, not by text.
 
@@ -12,7 +12,7 @@ use super::Why;
 use super::pooler::{self, Greeting, Pooler};
 use crate::error::code::{ErrorCode, has_code};
 
-/// SSLRequest can fail temporarily, and only in sqlx.
+/// Connection attempts if the server is ready but sqlx reports a protocol error.
 #[cfg(feature = "postgres")]
 const ATTEMPTS: usize = 5;
 
@@ -32,8 +32,8 @@ pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
     }
 }
 
-/// sqlx reports an ErrorResponse to SSLRequest as a protocol error. PgBouncer has one code for all
-/// its errors.
+/// Tests a connection. If the server answers sqlx's SSLRequest with an error, the result is a
+/// refused connection instead of sqlx's protocol error.
 #[cfg(feature = "postgres")]
 async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
     let mut attempts = 0;
@@ -80,7 +80,7 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
     }
 }
 
-/// Limits the wait for an unroutable address.
+/// Bounds the wait for an unroutable address.
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -129,7 +129,8 @@ pub(super) fn why(error: &DbErr) -> Option<Why> {
         DbErr::ConnectionAcquire(_) => Some(Why::Away),
         #[cfg(feature = "postgres")]
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
-        // Only while connecting: the pool reopens a connection that breaks later.
+        // TLS failures count only while connecting: the pool reopens a connection that breaks
+        // later.
         DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
         DbErr::Conn(RuntimeErr::SqlxError(error))
         | DbErr::Exec(RuntimeErr::SqlxError(error))
@@ -143,7 +144,7 @@ fn is_pooler(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
 }
 
-/// sqlx 0.9 reports rustls errors as `InvalidData`.
+/// Whether TLS failed. sqlx 0.9 reports errors of rustls as `InvalidData`.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,
@@ -166,8 +167,8 @@ fn has_code_of_pooler(error: &sqlx::Error) -> bool {
     code.as_deref() == Some(super::OF_POOLER)
 }
 
-/// A missing socket means that the server is down. Over TCP, only a certificate or key file can be
-/// missing.
+/// Whether the driver lacks a certificate or key file. Over a Unix socket, the missing file is the
+/// socket of a stopped server.
 pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
     let is_over_tcp = match &pool.inner {
         #[cfg(feature = "postgres")]

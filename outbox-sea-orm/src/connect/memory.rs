@@ -1,16 +1,16 @@
-//! Keeps in-memory SQLite databases, which end with their last connection.
+//! Prevents the loss of in-memory SQLite databases, which end with their last connection.
 //!
-//! By default, sqlx 0.9.0 closes idle connections after 10 minutes, and all after 30 minutes. A
-//! caller cancelled in `test_before_acquire` also drops its connection.
+//! By default, sqlx 0.9.0 closes idle connections after 10 minutes, and every connection after 30
+//! minutes. A caller cancelled in `test_before_acquire` also drops its connection.
 
 use sea_orm::{DatabaseConnection, DbErr};
 
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum InMemory {
-    /// On disk, or the pool never closes its connections.
+    /// The database is on disk, or the pool never closes its connections.
     Safe,
-    /// This extra connection keeps the database.
+    /// This extra connection preserves the in-memory database.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     CanBeLost,
@@ -20,7 +20,8 @@ pub enum InMemory {
 pub const CAN_BE_LOST: &str = "the in-memory database is lost when its pool closes the last connection; open the pool with \
                                `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
 
-/// Checks whether the pool can lose its database. Keeps a shared one by an extra connection.
+/// Checks whether the pool can lose its database. Preserves a shared database by an extra
+/// connection.
 #[doc(hidden)]
 #[cfg(feature = "sqlite")]
 pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr> {

@@ -1,9 +1,10 @@
 //! Opens a pool for a program that may start before its database.
 //!
-//! A sqlx 0.9 pool reports only a timeout after 30 s, so a separate connection tests the server.
+//! A sqlx 0.9 pool reports only a timeout (after 30 s), not its cause. A separate connection finds
+//! the cause.
 //!
-//! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No text
-//! contains a password or the address.
+//! Invariant: temporary errors are retried; a refused login or failed TLS is returned. No error
+//! text contains the address or a password.
 
 mod address;
 mod driver;
@@ -24,24 +25,24 @@ use self::driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, serve
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Before the separate connection.
+/// Time for the pool to connect before a separate connection tests the server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
 /// Differences from SeaORM's `Database::connect`:
 ///
-/// * While the server is down or starting, it retries without limit: after 100 ms, then with
-///   doubled pauses of up to 2 s. Logs each reason once. Returns a refused login or failed TLS at
-///   once.
-/// * Statements are logged at level debug instead of info. Another level in `options` is kept.
+/// * While the server is down or starting, `connect` retries without limit: after 100 ms, then with
+///   doubled pauses of up to 2 s. Each reason is logged once. A refused login or failed TLS is
+///   returned at once.
+/// * Statements are logged at level debug instead of info. A level set in `options` is kept.
 /// * Unknown address parameters are errors. IPv6 addresses (`[::1]`) work.
 /// * A PostgreSQL pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is
 ///   refused.
 /// * An in-memory SQLite pool never closes a connection: no idle timeout, maximum lifetime or test
 ///   before use.
 ///
-/// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep this
+/// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep that
 /// target at debug (`info,sea_orm=debug`), or use `PGPASSWORD` or `.pgpass`.
 ///
 /// To start a service before its database, use `Database::connect` with `connect_lazy(true)`. Relay
@@ -56,7 +57,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Dropping the future closes its connections.
 pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConnection, ConnectError> {
     let mut options = options.into();
-    // SeaORM does not re-export the level's type.
     if let ("INFO", Ok(debug)) = (options.get_sqlx_logging_level().as_str(), "debug".parse()) {
         options.sqlx_logging_level(debug);
     }
@@ -108,7 +108,7 @@ async fn try_once(
     check_sessions(asking, None).await?;
     match Database::connect(options.clone()).await {
         Ok(opened) => Ok(opened),
-        // The pool hides the cause.
+        // The pool's error lacks the cause, so a separate connection tests the server.
         Err(source) => match reach(asking).await {
             Ok(()) if is_broken_protocol(&source) => Err(ConnectError::OutOfReach {
                 server: server_of(asking),
@@ -120,14 +120,14 @@ async fn try_once(
     }
 }
 
-/// Tests a connection outside the pool. `Ok` for SQLite.
+/// Tests the server by a connection outside the pool. `Ok` for SQLite.
 #[doc(hidden)]
 pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
     ask(pool).await.map_err(|source| connect_error(pool, source))
 }
 
-/// [`ConnectError::Pooler`] if connections share sessions. `Ok` if the server cannot be tested, or
-/// if the error `failed` is an outage.
+/// Returns [`ConnectError::Pooler`] if a pooler shares sessions. `Ok` if the server cannot be
+/// tested, or if the error `failed` is an outage.
 #[doc(hidden)]
 pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -> Result<(), ConnectError> {
     if failed.is_some_and(|error| is_out_of_reach(error) && !is_of_pooler(error)) {
@@ -139,7 +139,7 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
     }
 }
 
-/// Why a database connection cannot be opened. `server`: kind, host, user and database.
+/// Why a database connection cannot be opened. `server` is its kind, host, user and database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -154,7 +154,7 @@ pub enum ConnectError {
         "the address of the database has an unknown parameter `{parameter}`; correct or remove the parameter"
     )]
     Parameter {
-        /// Its name, at most 64 characters.
+        /// Parameter name, at most 64 characters.
         parameter: String,
     },
     /// The SQLite file cannot be opened.
@@ -162,7 +162,7 @@ pub enum ConnectError {
         "the SQLite file `{file}` cannot be opened; create the file, add `?mode=rwc` to its address, or correct its path and permissions"
     )]
     File {
-        /// Path.
+        /// Path of the file.
         file: String,
         /// SQLite's error.
         source: DbErr,
@@ -175,7 +175,7 @@ pub enum ConnectError {
     Pooler {
         /// The server.
         server: String,
-        /// Cause.
+        /// Cause of the rejection.
         source: DbErr,
     },
     /// The server rejects user, password or database.
@@ -196,7 +196,7 @@ pub enum ConnectError {
     Tls {
         /// The server.
         server: String,
-        /// Cause.
+        /// Cause of the TLS failure.
         source: DbErr,
     },
     /// The server does not answer, or accepts no connections now.
@@ -204,21 +204,21 @@ pub enum ConnectError {
     OutOfReach {
         /// The server.
         server: String,
-        /// Cause.
+        /// Connection error.
         source: DbErr,
     },
-    /// Another cause, such as a server that is not a database.
+    /// The connection failed for another reason, such as a server that is not a database.
     #[error("{server} cannot be used")]
     Failed {
         /// The server.
         server: String,
-        /// Cause.
+        /// Connection error.
         source: DbErr,
     },
 }
 
 impl ConnectError {
-    /// Whether an operator must act.
+    /// Whether the error lasts until an operator acts.
     #[doc(hidden)]
     #[must_use]
     pub fn is_lasting(&self) -> bool {
@@ -256,13 +256,13 @@ enum Why {
     Pooler,
 }
 
-/// Includes an exhausted pool.
+/// Whether the server is unreachable or the pool is exhausted.
 pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
     why(error) == Some(Why::Away)
 }
 
-/// After 1 s, the reason for a failed connection. Pending forever if the server accepts one: then
-/// the pool is busy. Cancel-safe.
+/// After 1 s, returns why connections fail. Stays pending forever if the server accepts a
+/// connection, because then the pool is only busy. Cancel-safe.
 #[doc(hidden)]
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
@@ -274,7 +274,8 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
 
 const OF_POOLER: &str = "08P01";
 
-/// Login (28), database missing (3D000); connection (08), resources (53), start or stop (57P).
+/// SQLSTATE classes and codes: login (28), database missing (3D000), connection (08), resources
+/// (53), start or stop (57P).
 fn why_of_sqlstate(code: &str) -> Option<Why> {
     match code {
         "3D000" => Some(Why::Login),
@@ -285,7 +286,8 @@ fn why_of_sqlstate(code: &str) -> Option<Why> {
     }
 }
 
-/// Access, host, database or account refused; too many connections, shutdown, Galera not ready.
+/// MySQL errors: access, host, database or account refused; too many connections, shutdown, Galera
+/// not ready.
 fn why_of_mysql(number: u16) -> Option<Why> {
     match number {
         1044 | 1045 | 1049 | 1130 | 1698 | 1820 | 1862 | 3118 | 4151 => Some(Why::Login),
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(why_of_mysql(1146), None);
     }
 
-    /// SeaORM's error text contains the address.
+    /// SeaORM's error text contains the address; this crate's error must not.
     #[tokio::test]
     async fn a_malformed_address_does_not_show_its_password() {
         for address in [

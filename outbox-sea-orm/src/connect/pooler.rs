@@ -1,12 +1,13 @@
-//! Detects a pooler that assigns another PostgreSQL session after each transaction, which would
-//! apply one client's settings, such as the search path, to others. No answer identifies a pooler.
+//! Detects a PostgreSQL pooler that shares sessions: clients get another session after each
+//! transaction, so a client's settings, such as the search path, reach other clients. No server
+//! answer identifies a pooler.
 
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgConnection};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use uuid::Uuid;
 
-/// A busy pooler may pass a round.
+/// Maximum test rounds. A busy pooler can assign the same session by chance.
 const LOOKS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +23,7 @@ pub(crate) enum Pooler {
 pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let options = options.clone().extra_float_digits(None);
     let mut first = options.connect().await?;
-    // A login limited to one connection cannot be tested.
+    // A login limited to one connection cannot be tested, and passes.
     let Ok(mut second) = options.connect().await else {
         first.close().await?;
         return Ok(false);
@@ -39,7 +40,8 @@ pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, 
     Ok(is_shared)
 }
 
-/// The open transaction occupies the session that a pooler would assign to `first`.
+/// Whether a setting of `first` is lost or appears on `second`. The open transaction of `second`
+/// occupies the session that a pooler would assign to `first`.
 async fn look(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let mark = Uuid::now_v7().to_string();
     first
@@ -77,7 +79,8 @@ pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Resu
     })
 }
 
-/// PgBouncer uses the same code for an outage of PostgreSQL.
+/// Whether the pooler rejects startup parameters. PgBouncer uses the same code for an outage of
+/// PostgreSQL.
 pub(super) async fn refuses_parameters(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     if let Ok(connection) = options.clone().extra_float_digits(None).connect().await {
         connection.close().await?;

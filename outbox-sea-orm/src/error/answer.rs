@@ -1,5 +1,5 @@
-//! Database errors that an operator can fix, classified by code. Text is parsed only for object
-//! names and for two SQLite conditions with one code.
+//! Database errors that an operator can fix, classified by code. The error text is parsed only for
+//! object names, and for two SQLite conditions that share a code.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use super::code::ErrorCode;
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseAnswer {
-    /// Name without schema; empty if unknown.
+    /// The named table is missing. The name has no schema; it is empty if unknown.
     TableMissing(String),
     ColumnMissing,
     /// The user lacks a privilege on this object.
@@ -18,7 +18,7 @@ pub enum DatabaseAnswer {
 }
 
 impl DatabaseAnswer {
-    /// Searches an error and its causes.
+    /// Classifies an error by the first database error among its causes.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut level = Some(error);
@@ -35,7 +35,7 @@ impl DatabaseAnswer {
         matches!(Self::of(error), Some(Self::TableMissing(_) | Self::ColumnMissing))
     }
 
-    /// `table` without prefix.
+    /// Whether `table` is missing. `table` has no prefix.
     #[must_use]
     pub fn is_table_missing(error: &(dyn Error + 'static), table: &str) -> bool {
         matches!(Self::of(error), Some(Self::TableMissing(missing)) if missing.ends_with(table))
@@ -43,7 +43,7 @@ impl DatabaseAnswer {
 }
 
 fn of_level(error: &(dyn Error + 'static)) -> Option<DatabaseAnswer> {
-    // A transparent error exposes only the cause of SeaORM's error.
+    // A `#[error(transparent)]` wrapper exposes only the cause of SeaORM's error.
     let answer = match error.downcast_ref::<DbErr>() {
         Some(error) => ErrorCode::of(error),
         None => ErrorCode::of_cause(error.downcast_ref::<RuntimeErr>()?),

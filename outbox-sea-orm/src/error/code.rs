@@ -6,14 +6,14 @@ use sea_orm::sqlx;
 use sea_orm::{DbErr, RuntimeErr};
 
 /// Whether the database refused the commit and stored nothing: deferred constraint or trigger,
-/// serialization failure, deadlock, Galera conflict. If false, the outcome is unknown.
+/// serialization failure, deadlock, Galera conflict. If false, the commit's outcome is unknown.
 ///
 /// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and SeaORM's own
 /// commit. A save over a pool already returns [`SaveError::Database`](crate::SaveError::Database)
 /// or [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
-    // This crate refused the commit.
+    // `Custom`: this crate refused the commit.
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct ErrorCode {
     pub(crate) code: String,
     pub(crate) number: Option<u16>,
     pub(crate) text: String,
-    /// PostgreSQL ended the session.
+    /// Whether PostgreSQL ended the session.
     is_fatal: bool,
 }
 
@@ -71,7 +71,8 @@ impl ErrorCode {
         }
     }
 
-    /// The result code's low byte. A SQLSTATE has five characters.
+    /// SQLite's primary result code (the low byte). `None` for a SQLSTATE, which has five
+    /// characters.
     pub(crate) fn sqlite(&self) -> Option<u32> {
         let code: u32 = self.code.parse().ok().filter(|_| self.code.len() < 5)?;
         Some(code & 0xff)
@@ -92,22 +93,22 @@ impl ErrorCode {
             (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
             // A fatal error ends the session, possibly during the commit.
             (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
-            // BUSY, LOCKED, FULL, CONSTRAINT.
+            // SQLite refuses a commit with BUSY, LOCKED, FULL or CONSTRAINT.
             _ => matches!(self.sqlite(), Some(5 | 6 | 13 | 19)),
         }
     }
 }
 
-/// A non-fatal error ends the transaction. Excluded: lost connections (08), unknown completion
-/// (40003), operating system (58), internal errors (XX).
+/// Whether a non-fatal PostgreSQL error refused the commit. False for lost connections (08),
+/// unknown completion (40003), operating system (58) and internal errors (XX).
 fn postgres_refuses(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !class.is_empty() && code != "40003" && !["08", "58", "XX"].contains(&class)
 }
 
-/// Rollback (40), constraint (23), transaction cache full, lock timeout, read-only, group
-/// replication hook. 1180 is a rollback, except with Galera status 6 to 8 (connection lost, node
-/// failed): other nodes may have committed.
+/// Whether a MySQL error refused the commit: rollback (40), constraint (23), transaction cache
+/// full, lock timeout, read-only, group replication hook. Error 1180 counts, except with Galera
+/// status 6 to 8 (connection lost, node failed): other nodes may have committed.
 fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_galera_lost = || {

@@ -24,18 +24,19 @@ use crate::error::code::ErrorCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Deadlock, serialization failure or lock timeout.
+    /// The transaction lost a deadlock, a serialization conflict or a lock wait.
     Conflict,
     /// The database is down, starting, stopping, out of resources or read-only, or the pool is
-    /// exhausted. Includes failed TLS, because certificates rotate.
+    /// exhausted. Failed TLS counts too, because certificates rotate.
     Unavailable,
-    /// Connection lost during the commit. With a deduplication key, repeat the save.
+    /// The connection was lost during the commit. Repeat the save if its events have a
+    /// deduplication key.
     CommitUnknown,
     /// The deduplication key exists: an earlier attempt committed.
     AlreadyRecorded,
     /// No row has this primary key.
     RowMissing,
-    /// Constraint, trigger, invalid value or statement, statement timeout.
+    /// A constraint, trigger, invalid value or statement, or a statement timeout.
     Refused,
     /// The event cannot be stored or published, for example because of its size.
     InvalidEvent,
@@ -62,7 +63,7 @@ impl ErrorKind {
     }
 
     /// Whether the same work can succeed if repeated: [`Self::Conflict`] and [`Self::Unavailable`].
-    /// Nothing is stored then.
+    /// With these errors nothing is stored.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
@@ -91,34 +92,34 @@ pub fn kind_of_driver(error: &sqlx::Error) -> ErrorKind {
 
 fn kind_of_code(answer: &ErrorCode) -> ErrorKind {
     match answer.code.as_bytes() {
-        // The transaction may still be open.
+        // Completion unknown: the transaction may still be open.
         b"40003" => ErrorKind::Refused,
-        // MySQL: the caller asked for a read-only transaction.
+        // On MySQL, the caller requested a read-only transaction.
         b"25006" if answer.number.is_some() => ErrorKind::Refused,
-        // Serialization, deadlock; lock not available.
+        // Serialization failures (40); lock not available (55P03).
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
-        // Connection; resources; shutdown; read-only after a failover.
+        // Connection (08); resources (53); shutdown (57P0); read-only after a failover (25006).
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             ErrorKind::Unavailable
         }
-        // Privilege; login; database missing.
+        // Privilege (42501); login (28); database missing (3D000).
         b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
         b"42000" => match answer.number {
             Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
-            // User limits.
+            // MySQL: limits of the user account.
             Some(1203 | 1226) => ErrorKind::Unavailable,
             _ => ErrorKind::Refused,
         },
         b"HY000" => match answer.number {
-            // Lock timeout (MariaDB: also NOWAIT); NOWAIT; row changed since the snapshot.
+            // MySQL: lock timeout (MariaDB: also NOWAIT); NOWAIT; row changed since the snapshot.
             Some(1205 | 3572 | 1020) => ErrorKind::Conflict,
-            // Too many connections; shutdown; read-only; disk full.
+            // MySQL: too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => ErrorKind::Unavailable,
-            // Host not allowed; password expired; account locked.
+            // MySQL: host not allowed; password expired; account locked.
             Some(1130 | 1820 | 1862 | 3118 | 4151) => ErrorKind::Misconfigured,
             _ => ErrorKind::Refused,
         },
-        // BUSY, LOCKED; IOERR, FULL, CANTOPEN; READONLY.
+        // SQLite: BUSY, LOCKED; IOERR, FULL, CANTOPEN; READONLY.
         _ => match answer.sqlite() {
             Some(5 | 6) => ErrorKind::Conflict,
             Some(10 | 13 | 14) => ErrorKind::Unavailable,

@@ -11,37 +11,38 @@ use crate::connect::is_out_of_reach;
 use crate::error::answer::DatabaseAnswer;
 use crate::error::kind::{ErrorKind, is_conflict};
 
-/// Why events were not recorded. Roll the transaction back.
+/// Why events were not recorded. The caller must roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// An event cannot be stored or published. Nothing was written.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
-    /// The events would go to the default tables, but this process only uses other names. Nothing
-    /// was written.
+    /// The events would go to the default tables, but this process uses only other table names.
+    /// Nothing was written.
     ///
     /// Record through an [`OutboxConnection`](crate::OutboxConnection) with your
     /// [`OutboxConfig`](crate::OutboxConfig); for handlers, pass the configuration to the inbox. To
     /// use the default tables, call `with_names` with [`TableNames::new`](crate::TableNames::new)
     /// once.
     ///
-    /// The check is per process. It is off if default and other names are both used by
-    /// configurations, stores or migrations.
+    /// The check is per process. It is off if the process's configurations, stores or migrations
+    /// use both default and other names.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`); to use the default tables, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {
-        /// Message table in use.
+        /// Name of a message table that this process uses.
         in_use: String,
     },
     /// The deduplication key is already recorded: an earlier attempt committed, even if its message
-    /// is purged. Keys are kept for 7 days (`RelayConfig::dedup_key_retention`).
+    /// is already purged. Deduplication keys are kept for 7 days
+    /// (`RelayConfig::dedup_key_retention`).
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
-        /// The database's error, with the key.
+        /// The database's error, which contains the key.
         source: DbErr,
     },
     /// The database rolled back the whole transaction after an error, or an earlier save or record
@@ -54,9 +55,9 @@ pub enum RecordError {
          and send a reference, or raise `max_allowed_packet` of the server"
     )]
     TooLarge {
-        /// Event type.
+        /// Type of the event.
         event_type: String,
-        /// Size in bytes.
+        /// Size of payload and headers, in bytes.
         size_bytes: usize,
         /// Limit for payload and headers, in bytes.
         limit_bytes: usize,
@@ -96,15 +97,15 @@ impl RecordError {
         }
     }
 
-    /// Whether the whole transaction can succeed if repeated.
+    /// Whether the transaction can succeed if the caller repeats all of it.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 }
 
-/// Why a model and its events were not saved. Neither is stored, except with
-/// [`SaveError::CommitUnknown`].
+/// Why a model and its events were not saved. Neither model nor events are stored, except possibly
+/// with [`SaveError::CommitUnknown`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -114,24 +115,26 @@ pub enum SaveError {
     /// The database failed, or rejected the model or the commit.
     #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
-    /// No row to update or delete, and no event was recorded. `save` updates whenever the primary
-    /// key is set.
+    /// No row has the primary key to update or delete, and no event was recorded. `save` updates
+    /// whenever the primary key is set.
     #[error(
         "no row of `{table}` has the given primary key; for a new row with a client-assigned key (such as a UUID) use \
          `insert_with_events`, because `save` updates whenever the key is set"
     )]
     RowMissing {
-        /// Table.
+        /// Name of the model's table.
         table: String,
     },
-    /// The affected rows are unknown, so no events can be built. Nothing was stored.
+    /// The database does not report the affected rows, so no events can be built. Nothing was
+    /// stored.
     #[error("events of this save cannot be built: {why}")]
     Unsupported {
-        /// Reason, and alternative.
+        /// Reason and alternative.
         why: &'static str,
     },
     /// The database rolled back the whole joined transaction (deadlock on MySQL, lost connection).
-    /// Drop it, and repeat all of it. It cannot be committed; on servers, its connection is closed.
+    /// Drop the transaction, and repeat all of it. It cannot be committed; except on SQLite, its
+    /// connection is closed.
     #[error("the database rolled back the whole transaction; drop and repeat the whole transaction")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored, or nothing. Read the model
@@ -171,16 +174,16 @@ impl SaveError {
         }
     }
 
-    /// Whether the save, or the whole joined transaction, can succeed if repeated. Nothing is
-    /// stored then. False for [`Self::CommitUnknown`], because a repeated save could store
-    /// everything twice.
+    /// Whether the save, or the whole joined transaction, can succeed if repeated. If true, nothing
+    /// is stored. False for [`Self::CommitUnknown`], because a repeated save could store everything
+    /// twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 }
 
-/// For `?` after SeaORM's methods. Not for commit errors.
+/// For `?` after SeaORM's methods, except commits.
 impl From<DbErr> for SaveError {
     fn from(error: DbErr) -> Self {
         Self::Database(error)

@@ -1,4 +1,4 @@
-//! The tables, as migrations and as plain SQL.
+//! The outbox tables, as migrations and as plain SQL.
 //!
 //! | you | use |
 //! |---|---|
@@ -59,7 +59,7 @@ crate::__migrations!(TABLES);
 ///
 /// # Errors
 ///
-/// [`NameError`] if the database cannot hold such names.
+/// [`NameError`] if the database does not support the schema.
 pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
     TABLES.sql(backend, names)
 }

@@ -1,5 +1,5 @@
-//! Inserts lease rows removed by a restore or a `TRUNCATE`. Without its row, no relay can own a
-//! partition.
+//! Inserts lease rows removed by a restore or a `TRUNCATE`. No relay can own a partition whose row
+//! is missing.
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
@@ -11,7 +11,7 @@ use crate::store::lease;
 use crate::task::detached;
 use crate::write::transaction::begin;
 
-/// Services that only record lack the privilege to read.
+/// Does nothing if the login lacks the privilege to read leases, as of a service that only records.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
     let dialect = Dialect::new(db.get_database_backend(), names);
     let row = match db.query_one_raw(lease::sql::rows(&dialect)).await {

@@ -1,9 +1,9 @@
 //! Applies migrations under a lock.
 //!
-//! SeaORM's command line can read the table. Its migrator could apply a migration twice if several
-//! processes start at once.
+//! SeaORM's command line can read the table of applied migrations. Its migrator could apply a
+//! migration twice if several processes start at once.
 //!
-//! Invariant: one connection holds the lock from the first read to the last write.
+//! Invariant: one connection holds the lock for the whole migration.
 
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
@@ -16,11 +16,12 @@ use crate::names::TableNames;
 use crate::task::detached;
 
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
-/// Server-wide.
+/// Name of MySQL's lock, which is server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// After an error, PostgreSQL and SQLite are unchanged; on MySQL, the next call continues.
+/// After an error, PostgreSQL and SQLite are unchanged; on MySQL, the next call continues the
+/// migration.
 pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
@@ -42,8 +43,8 @@ pub(super) async fn run(
                 .then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        // On MySQL each DDL statement commits. The transaction only keeps the connection, which has
-        // the lock.
+        // On MySQL each DDL statement commits. The transaction only reserves the connection that
+        // holds the lock.
         let tx = db.begin_with_options(options).await?;
         match backend {
             DbBackend::Postgres => {
@@ -53,15 +54,16 @@ pub(super) async fn run(
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
-                // A crash ends the session and its lock. The statements are idempotent.
+                // A crash ends the session and its lock. Statements are idempotent.
                 let applied = apply(&tx, exists, &table, &migrations).await;
-                // Before the release: the next process would repeat the last migration.
+                // The commit precedes the release of the lock, otherwise the next process would
+                // repeat the last migration.
                 tx.execute_unprepared("COMMIT").await?;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
                 applied?
             }
-            // Lock: BEGIN IMMEDIATE. `busy_timeout` bounds the wait.
+            // `BEGIN IMMEDIATE` is SQLite's lock. `busy_timeout` bounds the wait for it.
             _ => apply(&tx, exists, &table, &migrations).await?,
         }
         tx.commit().await
@@ -83,7 +85,7 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-/// `CREATE TABLE IF NOT EXISTS` always needs the privilege to create.
+/// Queries the catalog, because `CREATE TABLE IF NOT EXISTS` always needs the privilege to create.
 fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
     let name = names.unqualified(table);
     match backend {
@@ -106,7 +108,7 @@ fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statem
 }
 
 pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
-    // The key is too long for MySQL's default format COMPACT.
+    // The primary key is too long for MySQL's row format COMPACT.
     let options = match backend {
         DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
         _ => "",
@@ -172,7 +174,7 @@ async fn apply(
     Ok(())
 }
 
-/// Table, function or type exists.
+/// PostgreSQL's codes: table, function or type exists.
 const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
 
 fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {

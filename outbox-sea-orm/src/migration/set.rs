@@ -1,4 +1,4 @@
-//! Migrations of a set of tables, also for `outbox-inbox`.
+//! Sets of migrations, also for `outbox-inbox`.
 
 use outbox_core::describe;
 use sea_orm::sea_query::{Alias, IntoIden};
@@ -12,20 +12,19 @@ use super::template::SqlMigration;
 use crate::connect::check_sessions;
 use crate::names::{NameError, TableNames, usage};
 
-/// A set of migrations.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Migrations {
-    /// Unqualified table of applied migrations.
+    /// Unqualified name of the table of applied migrations.
     pub table: &'static str,
-    /// Whether the names belong to an outbox.
+    /// Whether the table names belong to an outbox.
     pub of_outbox: bool,
-    /// In order.
+    /// All migrations, in order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
 
 impl Migrations {
-    /// For your own migrator.
+    /// The migrations, for your own migrator.
     #[cfg(feature = "migrator")]
     pub fn boxed(&self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
         self.note(names);
@@ -39,7 +38,7 @@ impl Migrations {
         }
     }
 
-    /// The recorded versions, in order.
+    /// Versions that the migrations record, in order.
     pub fn versions(&self, names: &TableNames) -> Vec<String> {
         let migrations = (self.all)(names);
         migrations
@@ -53,7 +52,7 @@ impl Migrations {
         Alias::new(self.table).into_iden()
     }
 
-    /// Plain SQL, which also records the migrations.
+    /// Plain SQL of the migrations. The SQL also records them as applied.
     pub fn sql(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
         let (table, migrations) = (names.table(backend, self.table), (self.all)(names));
         let mut sql = Vec::new();
@@ -76,7 +75,7 @@ impl Migrations {
     pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
         self.note(names);
         if let Err(error) = run(db, names, self.table, (self.all)(names)).await {
-            // No error identifies a pooler that shares sessions.
+            // No error code identifies a pooler that shares sessions.
             let pooler = check_sessions(db, Some(&error)).await.err();
             return Err(pooler.map_or(error, |pooler| DbErr::Custom(describe(&pooler))));
         }
@@ -111,7 +110,8 @@ macro_rules! __migrations {
         /// # Errors
         ///
         /// The database's error; [`DbErr::Custom`](sea_orm::DbErr::Custom) for a pooler that shares
-        /// sessions. After an error, PostgreSQL and SQLite are unchanged; on MySQL, call again.
+        /// sessions. After an error, PostgreSQL and SQLite are unchanged. On MySQL, another call
+        /// continues.
         pub async fn migrate(db: &sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
             migrate_with(db, &$crate::TableNames::new()).await
         }
@@ -120,8 +120,7 @@ macro_rules! __migrations {
         ///
         /// # Errors
         ///
-        /// As [`migrate`], and [`DbErr::Custom`](sea_orm::DbErr::Custom) for names that the
-        /// database cannot hold.
+        /// As [`migrate`], and [`DbErr::Custom`](sea_orm::DbErr::Custom) for a schema on SQLite.
         pub async fn migrate_with(
             db: &sea_orm::DatabaseConnection,
             names: &$crate::TableNames,

@@ -4,18 +4,18 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use crate::names::{NameError, TableNames};
 
-/// One SQL text per database. `{schema}` is the quoted schema with a dot, `{prefix}` the prefix.
+/// One SQL text per database. Placeholders: `{schema}` (quoted, with a dot) and `{prefix}`.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlTemplates {
-    /// PostgreSQL. Runs in a transaction.
+    /// SQL for PostgreSQL. Runs in a transaction.
     pub postgres: &'static str,
-    /// MySQL and MariaDB. Statements must be idempotent: DDL cannot be rolled back.
+    /// SQL for MySQL and MariaDB. Statements must be idempotent: DDL cannot be rolled back.
     pub mysql: &'static str,
-    /// SQLite. Statements must be idempotent: SeaORM's migrators use no transaction.
+    /// SQL for SQLite. Statements must be idempotent: SeaORM's migrators use no transaction.
     pub sqlite: &'static str,
 }
 
-/// Includes three templates.
+/// Loads [`SqlTemplates`] from three files.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
@@ -29,11 +29,11 @@ macro_rules! __templates {
 }
 
 impl SqlTemplates {
-    /// Fills in the names.
+    /// Replaces the placeholders by the table names.
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the database cannot hold such names.
+    /// [`NameError`] if the database does not support the schema.
     pub fn render(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
         names.check(backend)?;
         let template = match backend {
@@ -57,7 +57,8 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// Migrators identify it by `name`. Schema and prefix are appended unless they are the default.
+    /// Creates a migration. Migrators identify it by `name`, with schema and prefix appended unless
+    /// default.
     #[must_use]
     pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
@@ -82,7 +83,7 @@ impl SqlMigration {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the database cannot hold such names.
+    /// [`NameError`] if the database does not support the schema.
     pub fn up_sql(&self, backend: DbBackend) -> Result<String, NameError> {
         self.up.render(backend, &self.names)
     }
@@ -91,7 +92,7 @@ impl SqlMigration {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the database cannot hold such names.
+    /// [`NameError`] if the database does not support the schema.
     pub fn down_sql(&self, backend: DbBackend) -> Result<String, NameError> {
         self.down.render(backend, &self.names)
     }
@@ -112,7 +113,7 @@ impl SqlMigration {
     }
 }
 
-/// `DELIMITER` is a command of MySQL's client, not of the server.
+/// Removes `DELIMITER`, a command of MySQL's client, not of the server.
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")

@@ -1,12 +1,12 @@
 //! Table names: a schema and a prefix before fixed names.
 //!
-//! Invariant: both match `[a-z_][a-z0-9_]*`, so they are safe as SQL text.
+//! Invariant: schema and prefix match `[a-z_][a-z0-9_]*`, so they are safe as SQL text.
 
 pub(crate) mod usage;
 
 use sea_orm::DbBackend;
 
-/// Bytes. Keeps table names below PostgreSQL's 63 bytes.
+/// Maximum bytes of schema and of prefix. Table names stay below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
 /// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on).
@@ -33,7 +33,7 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Sets a prefix, for several outboxes in one schema. No `_` is added.
+    /// Sets a prefix, for several outboxes in one schema. Include a trailing `_` if you want one.
     ///
     /// # Errors
     ///
@@ -64,12 +64,13 @@ impl TableNames {
         self.schema.is_none() && self.prefix.is_empty()
     }
 
-    /// PostgreSQL's default search path ends with `public`.
+    /// Whether the names may denote the default tables. PostgreSQL's default search path ends with
+    /// `public`.
     pub(crate) fn may_be_default(&self) -> bool {
         self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
     }
 
-    /// Checks that the database can hold such names.
+    /// Checks that the database supports the schema.
     ///
     /// # Errors
     ///
@@ -83,26 +84,26 @@ impl TableNames {
         }
     }
 
-    /// Messages, as SQL text.
+    /// Name of the message table, as SQL text.
     #[must_use]
     pub fn messages(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_messages")
     }
 
-    /// Head rows of aggregates, as SQL text.
+    /// Name of the table of aggregates' head rows, as SQL text.
     #[must_use]
     pub fn aggregates(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_aggregates")
     }
 
-    /// Any table, as SQL text: `"shop".billing_inbox_messages`. Quoted, because the schema may be a
-    /// reserved word.
+    /// Name of any table, as SQL text: `"shop".billing_inbox_messages`. The schema is quoted,
+    /// because it may be a reserved word.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))
     }
 
-    /// The name without the schema, for indexes and constraints.
+    /// Table name without the schema, for indexes and constraints.
     #[must_use]
     pub fn unqualified(&self, name: &'static str) -> String {
         format!("{}{name}", self.prefix)
@@ -138,18 +139,18 @@ fn checked(what: &'static str, name: String) -> Result<String, NameError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Does not match the pattern.
+    /// The name does not match the pattern.
     #[error("{what} `{name}` is malformed; use `[a-z_][a-z0-9_]*`, at most 31 bytes")]
     Malformed {
-        /// `schema` or `prefix`.
+        /// What is malformed: `schema` or `prefix`.
         what: &'static str,
-        /// The name, escaped.
+        /// The malformed name, escaped.
         name: String,
     },
     /// SQLite has no schemas.
     #[error("SQLite has no schemas; use a prefix instead of schema `{schema}`")]
     NoSchemas {
-        /// The schema.
+        /// The schema that was set.
         schema: String,
     },
 }

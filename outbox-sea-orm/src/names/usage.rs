@@ -3,8 +3,8 @@
 //! A transaction begun by SeaORM has no [`OutboxConfig`](crate::OutboxConfig), so its events would
 //! go to unread tables.
 //!
-//! A configuration, store or migration marks its names; `SqlStore::new` only at its first call,
-//! because `with_names` may follow. The schema `public` counts as default.
+//! A configuration, store or migration marks its names as used. `SqlStore::new` marks names only at
+//! its first call, because `with_names` may follow. The schema `public` counts as default.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

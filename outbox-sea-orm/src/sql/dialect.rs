@@ -1,7 +1,7 @@
 //! SQL fragments that differ between the databases.
 //!
-//! Invariant: only checked names and own literals become text. All times are the database's, in
-//! microseconds since 1970.
+//! Invariant: only checked names and this crate's literals become text. All times come from the
+//! database's clock, in microseconds since 1970.
 
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
@@ -17,7 +17,7 @@ pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
-    /// PostgreSQL only: draws the first of [`ROW_IDS_PER_DRAW`] row ids.
+    /// Query that draws the first of [`ROW_IDS_PER_DRAW`] row ids. PostgreSQL only.
     pub(crate) draw_row_ids: String,
     pub(crate) blocks: String,
     pub(crate) leases: String,
@@ -33,7 +33,7 @@ pub(crate) struct Dialect {
 
 impl Dialect {
     pub(crate) fn new(backend: DbBackend, names: &TableNames) -> Self {
-        // MySQL scopes index names to the table.
+        // On MySQL, an index name belongs to its table.
         let index = |name: &'static str| match backend {
             DbBackend::MySql => name.to_owned(),
             _ => names.unqualified(name),
@@ -62,7 +62,8 @@ impl Dialect {
         }
     }
 
-    /// Time of the statement (SQLite, MySQL) or row (PostgreSQL), not of the transaction's start.
+    /// Current time: of the statement (SQLite, MySQL) or row (PostgreSQL), not of the transaction's
+    /// start.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -122,7 +123,7 @@ impl Dialect {
         }
     }
 
-    /// Clamps foreign values such as PostgreSQL's `infinity`.
+    /// A time in microseconds. Clamps values of other programs, such as PostgreSQL's `infinity`.
     pub(crate) fn micros_of_any(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -145,7 +146,7 @@ impl Dialect {
         }
     }
 
-    /// Damaged text may not be UTF-8.
+    /// The column as bytes, because damaged text may not be UTF-8.
     pub(crate) fn bytes(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("pg_catalog.convert_to({column}, 'UTF8')"),
@@ -154,7 +155,8 @@ impl Dialect {
         }
     }
 
-    /// Qualified, because an overload of `count` would match better than PostgreSQL's generic one.
+    /// The function is qualified: an overload of `count` in another schema could match better than
+    /// PostgreSQL's own.
     pub(crate) fn count_where(&self, condition: &str) -> String {
         let count = match self.backend {
             DbBackend::Postgres => "pg_catalog.count",
@@ -187,7 +189,8 @@ impl Dialect {
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// [`Self::push_limit`] must end the query. With a visible limit, PostgreSQL may sort.
+    /// Begins a limited query, which [`Self::push_limit`] must end. If PostgreSQL's planner sees
+    /// the limit, it may sort.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -195,7 +198,7 @@ impl Dialect {
         })
     }
 
-    /// The planner sees only the outer limit, which prevents JIT compilation.
+    /// Ends a limited query. The planner sees only the outer limit, which prevents JIT compilation.
     pub(crate) fn push_limit(&self, sql: &mut Sql, order: &str, limit: i64) {
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -214,7 +217,8 @@ impl Dialect {
         }
     }
 
-    /// For many rows MySQL would scan the table and wait for business transactions.
+    /// Index hint. Without it, MySQL would scan the table for many rows, and wait for business
+    /// transactions.
     pub(crate) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",
@@ -253,8 +257,8 @@ impl Dialect {
         }
     }
 
-    /// Always true. On PostgreSQL, a query needs this predicate to use the index
-    /// `outbox_blocks_due`.
+    /// A condition that is always true. PostgreSQL uses the index `outbox_blocks_due` only for
+    /// queries with it.
     pub(crate) fn of_any_partition(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),

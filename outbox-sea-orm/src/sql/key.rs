@@ -1,6 +1,6 @@
 //! Conditions on aggregates, partitions and rows in flight.
 //!
-//! Invariant: aggregates are compared byte by byte, so damaged ids can be blocked too.
+//! Invariant: aggregates are compared byte by byte, so aggregates with damaged ids can be blocked.
 
 use outbox_core::Aggregate;
 use outbox_core::store::RowKey;
@@ -10,7 +10,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// Lock order of head rows and blocks: ascending.
+/// Key of an aggregate. Head rows and blocks are locked in ascending key order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -48,7 +48,7 @@ impl Dialect {
                 sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
             }
             DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
-            // SQLite cannot bind text that is not UTF-8.
+            // SQLite cannot bind text that is not UTF-8, so it gets a cast of bytes.
             _ => match std::str::from_utf8(part) {
                 Ok(text) => sql.placeholder(text),
                 Err(_) => format!(
@@ -66,7 +66,7 @@ impl Dialect {
         ));
     }
 
-    /// With statistics of an empty table, PostgreSQL may compare each row with each key.
+    /// With outdated statistics of an empty table, PostgreSQL may compare each row with each key.
     pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
         if self.backend == DbBackend::Postgres {
             sql.push(&format!(
@@ -95,8 +95,8 @@ impl Dialect {
         sql.push(")");
     }
 
-    /// A filter, never an index condition: the planner could lose the index order, or multiply two
-    /// lists into thousands of lookups.
+    /// The partition list is a filter, never an index condition: the planner could lose the index
+    /// order, or multiply two lists into thousands of lookups.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         if self.backend == DbBackend::Postgres {
             let bit = |mask, partition| mask | 1_i64 << (partition & 63);
@@ -110,7 +110,8 @@ impl Dialect {
         sql.push(column).push(" + 0").any(partitions);
     }
 
-    /// A filter, never an index condition. PostgreSQL's row ids are not unique.
+    /// The list of row ids is a filter, never an index condition. PostgreSQL's row ids are not
+    /// unique.
     pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[RowKey]) {
         if in_flight.is_empty() {
             return;
@@ -121,7 +122,6 @@ impl Dialect {
             return;
         }
         let in_flight: Vec<i64> = in_flight.iter().map(|key| key.row_id).collect();
-        // SQLite limits bound values, but not a JSON array.
         if self.backend == DbBackend::Sqlite {
             let list = serde_json::to_string(&in_flight).unwrap_or_default();
             sql.push_with(
@@ -134,7 +134,7 @@ impl Dialect {
     }
 
     /// The list of unique message ids is a filter, never an index condition. A damaged SQLite row
-    /// may have no id; its row id is never reused.
+    /// may have no message id; its row id is never reused.
     pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
         let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
         sql.push("row_id").any(&row_ids);

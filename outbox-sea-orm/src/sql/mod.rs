@@ -13,7 +13,8 @@ pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 
-/// MySQL allows 65,535 values, and a relay has up to 55,000 rows in flight.
+/// Maximum values of a padded list. MySQL allows 65,535 values, and a relay has up to 55,000 rows
+/// in flight.
 const PADDED_MAX: usize = 32 * 1024;
 
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
@@ -98,8 +99,8 @@ impl Sql {
         self
     }
 
-    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, up to 32,768 values, for the
-    /// statement cache.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, up to 32,768 values. Padding
+    /// lets the statement cache reuse statements.
     pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
         if self.backend == DbBackend::Postgres {
             let numbers = integers(numbers.iter().copied());

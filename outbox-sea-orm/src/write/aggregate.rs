@@ -14,7 +14,8 @@ use crate::write::executor::{Executor, Work};
 use crate::write::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
 use crate::write::transaction::OutboxTransaction;
 
-/// An active model and its raised events. Each save consumes both, even if it fails.
+/// An active model and its raised events. Each save consumes model and events, even if the save
+/// fails.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -48,10 +49,10 @@ use crate::write::transaction::OutboxTransaction;
 /// ```
 ///
 /// For generated keys use [`Self::raise_with`]; for nested active models (`ActiveModelEx`),
-/// [`Self::nested`] and [`Self::save_by`]. `M` is the saved model.
+/// [`Self::nested`] and [`Self::save_by`]. `M` is the type of the saved model.
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
-    // `None` only during a save.
+    // The model is `None` only during a save.
     model: Option<A>,
     events: Events,
     later: Vec<Later<M>>,
@@ -64,7 +65,7 @@ struct Later<M> {
     then: Events,
 }
 
-/// The future of a closure for [`AggregateRoot::save_by`].
+/// Future returned by the closure of [`AggregateRoot::save_by`].
 pub type Write<'t, M> = Pin<Box<dyn Future<Output = Result<M, DbErr>> + Send + 't>>;
 
 type NestedOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::ModelEx;
@@ -102,15 +103,15 @@ impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
         }
     }
 
-    /// Raises an event for the save. Encoded now, with the ambient
+    /// Raises an event for the save. The event is encoded now, with the ambient
     /// [`MessageContext`](outbox_core::MessageContext).
     pub fn raise(&mut self, event: impl IntoMessage) {
         let last = self.later.last_mut().map(|later| &mut later.then);
         last.unwrap_or(&mut self.events).push(event);
     }
 
-    /// Raises events made from the saved model: an array, a `Vec`, an `Option` or [`Events`]. Their
-    /// position among all events is kept. The closure runs only after a successful write.
+    /// Raises events made from the saved model: an array, a `Vec`, an `Option` or [`Events`].
+    /// Events keep the order of the raise calls. The closure runs only after a successful write.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -227,13 +228,13 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// As for [`SaveWithEvents`](crate::SaveWithEvents). A write of no row must
-    /// return an error: SeaORM skips a nested model without set columns. Events recorded by the
-    /// closure are stored too.
+    /// Otherwise as for [`SaveWithEvents`](crate::SaveWithEvents). A closure that writes no row
+    /// must return an error: SeaORM skips a nested model without set columns. Events recorded by
+    /// the closure are stored too.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; [`SaveError::Database`] has the error of the write.
+    /// [`SaveError`]; [`SaveError::Database`] contains the closure's error.
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,

@@ -1,7 +1,7 @@
 //! Runs a save in a new transaction, or in a savepoint of an open transaction.
 //!
-//! Invariant: a new transaction runs in a separate task. If the caller is dropped before the begin,
-//! no work runs.
+//! Invariant: a new transaction runs in a separate task. If the caller is dropped before the
+//! transaction begins, no work runs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use crate::write::transaction::{DEFAULT_CONFIG, Transactional};
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 use crate::write::turn::Turn;
 
-/// The last statement must prove that the transaction has not failed.
+/// A save's statements. The last statement must prove that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
 /// A pool, or an open transaction, in which a save uses a savepoint.
 ///
-/// A failed save leaves nothing, and the caller may still commit. Saves and calls of
-/// [`record`](crate::record) in one transaction run in turn. Run no other statements meanwhile: a
-/// failed save rolls them back.
+/// A failed save leaves nothing in an open transaction, and the caller may still commit. Saves and
+/// calls of [`record`](crate::record) in one transaction run one after another. Run no other
+/// statement during a save: a failed save rolls it back.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -73,7 +73,7 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            // A drop before `ends` prevents the commit.
+            // A turn that is dropped before `ends` prevents the commit.
             let turn = Turn::take(self)
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
@@ -106,7 +106,7 @@ where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
     let integrity = turn.integrity().nested();
-    // If this fails, sqlx 0.9.0 silently rolls back the outer transaction.
+    // If the savepoint fails, sqlx 0.9.0 silently rolls back the outer transaction.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
         Err(error) => {
@@ -123,7 +123,8 @@ where
             Ok(()) => return Ok(value),
             Err(error) => (SaveError::Database(error), false),
         },
-        // A deadlock on MySQL rolls back everything, and later statements would be committed alone.
+        // On MySQL, a deadlock rolls back the whole transaction. Later statements would be
+        // committed alone.
         Err(error) => {
             integrity.doubt();
             let is_undone = integrity.usable(&savepoint).await.is_err();
@@ -141,7 +142,7 @@ where
     Err(lost(error))
 }
 
-/// Fails after an ignored error of a record, or a rollback by the database.
+/// Fails if the work ignored an error of a record, or if the database rolled back.
 async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
     let value = outcome?;
     tx.verify().await.map_err(SaveError::Database)?;
@@ -161,7 +162,7 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // The caller may have retried.
+        // A dropped caller may have retried already.
         Err(SaveError::Database(DbErr::Custom(
             "the caller was dropped".to_owned(),
         )))
@@ -177,7 +178,7 @@ where
                     SaveError::CommitUnknown(error)
                 }
             })?;
-            // After a crash here, messages wait for the next poll.
+            // After a crash here, relays find the messages at their next poll.
             wake::notify();
             Ok(value)
         }

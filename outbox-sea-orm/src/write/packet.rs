@@ -1,12 +1,12 @@
-//! Sizes against `max_allowed_packet` (MySQL, MariaDB). Above it, the server closes the connection,
-//! and the caller would retry forever.
+//! Compares sizes with `max_allowed_packet` (MySQL, MariaDB). If a statement exceeds the limit, the
+//! server closes the connection, and the caller would retry forever.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
-/// The default limit is at least 1 MiB.
+/// Statements up to this size need no query of the limit, which is at least 1 MiB by default.
 pub(crate) const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
-/// Number or time, type, length.
+/// Bytes of a number or time, with type and length.
 const VALUE_BYTES_MAX: usize = 32;
 
 pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usize, DbErr> {

@@ -11,12 +11,12 @@ use crate::write::integrity::watch::Watched;
 use crate::write::transaction::Transactional;
 use crate::write::turn::Turn;
 
-/// Records events in an open transaction. They exist if and only if it commits.
+/// Records events in an open transaction. The events exist if and only if the transaction commits.
 ///
 /// SeaORM's transaction uses the default tables; the next poll finds the messages (default: within
-/// 1 s). If the process uses only other names, the result is [`RecordError::DefaultNames`]. A
-/// transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) has its
-/// configuration, and its commit wakes the relays of this process.
+/// 1 s). If the process uses only other table names, the result is [`RecordError::DefaultNames`]. A
+/// transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) uses the
+/// connection's configuration, and its commit wakes the relays of this process.
 ///
 /// Checks all events before any write. Returns message ids in order. The head rows of the
 /// aggregates stay locked until the transaction ends: record late, commit soon.
@@ -45,10 +45,10 @@ use crate::write::turn::Turn;
 ///
 /// [`RecordError`]. Roll back the transaction, or the nested transaction. A transaction from
 /// [`OutboxConnection::begin`](crate::OutboxConnection::begin) or of a handler rejects the commit;
-/// SeaORM's would store the change without its events.
+/// SeaORM's commit would store the change without its events.
 ///
-/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back everything. In
-/// SeaORM's transaction on MySQL and MariaDB, the check costs a round trip.
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has rolled back everything. For
+/// SeaORM's transaction on MySQL and MariaDB, this check costs a round trip.
 ///
 /// # Cancellation
 ///
@@ -63,7 +63,7 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     )
     .await;
     match &recorded {
-        // A commit would lack the events.
+        // A commit would store the change without its events.
         Err(_) => turn.fails(),
         Ok(_) => turn.ends(),
     }

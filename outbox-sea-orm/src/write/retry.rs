@@ -1,4 +1,4 @@
-//! Repeats a transaction after a conflict with a concurrent one.
+//! Repeats a transaction after a conflict with a concurrent transaction.
 //!
 //! Invariants: an attempt is repeated only after its rollback, and never if the outcome of its
 //! commit is unknown. Conflicts are detected at the statement, not in the closure's error.
@@ -23,15 +23,15 @@ use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TransactionConfig {
-    /// Isolation level, access mode, and SQLite's mode. Default: the database's; see
+    /// Isolation level, access mode, and SQLite's mode. Default: the database's own; see
     /// [`OutboxConnection::begin_with`].
     pub options: TransactionOptions,
     /// Maximum calls of the closure. Default: 5.
     pub attempts_max: NonZeroU32,
-    /// Longest pause before the second attempt; the shortest is half of it. Doubles with each
-    /// attempt. Default: 20 ms.
+    /// Longest pause before the second attempt; the shortest pause is half as long. Both double
+    /// with each attempt. Default: 20 ms.
     pub backoff_min: Duration,
-    /// Limit of all pauses. Default: 1 s.
+    /// Upper bound of each pause. Default: 1 s.
     pub backoff_max: Duration,
 }
 
@@ -115,12 +115,12 @@ impl OutboxConnection {
     /// Runs the closure in a transaction, and commits. After a conflict, rolls back and repeats: at
     /// most 5 calls, with pauses of up to 20, 40, 80 and 160 ms.
     ///
-    /// Repeats deadlocks, serialization failures and lock timeouts, if the closure returns any
-    /// error or the commit is refused. Repeats nothing else, and never after an unknown outcome of
-    /// the commit.
+    /// Repeats only after deadlocks, serialization failures and lock timeouts, if the closure
+    /// returns any error or the commit is refused. Never repeats if the commit's outcome is
+    /// unknown.
     ///
-    /// Effects outside the transaction happen at each call. `async |tx| …` may borrow, and must
-    /// clone consumed values.
+    /// Effects outside the transaction happen at each call of the closure. The closure may borrow,
+    /// and must clone values that it consumes.
     ///
     /// ```
     /// # use outbox_core::DomainEvent;
@@ -160,12 +160,12 @@ impl OutboxConnection {
     ///
     /// # Errors
     ///
-    /// The last error. Errors of `begin` and the commit are converted from [`SaveError`]. Nothing
-    /// is stored, except possibly with [`SaveError::CommitUnknown`].
+    /// The last attempt's error. Errors of `begin` and the commit are converted from [`SaveError`].
+    /// Nothing is stored, except possibly with [`SaveError::CommitUnknown`].
     ///
     /// # Cancellation
     ///
-    /// A dropped future or a panic rolls back. A commit that has begun completes in a separate
+    /// Dropping the future or a panic rolls back. A commit that has begun completes in a separate
     /// task.
     pub async fn transaction<T, E, F, Fut>(&self, work: F) -> Result<T, E>
     where
@@ -224,7 +224,7 @@ impl OutboxConnection {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            // Not rolled back yet.
+            // Another owner of `tx` prevents a rollback here.
             let kept = || {
                 refused(DbErr::Custom(
                 "the transaction outlived its closure and is not committed; do not return or store `OpenTransaction`".to_owned(),
@@ -239,7 +239,7 @@ impl OutboxConnection {
         match outcome {
             Ok(value) => match tx.commit().await {
                 Ok(()) => Ok(value),
-                // PostgreSQL refuses the commit after an ignored conflict.
+                // PostgreSQL refuses the commit if the closure ignored a conflict.
                 Err(error) if is_commit_refused(&error) => {
                     let failed = refused(error);
                     let is_conflict = failed.is_conflict || integrity.has_conflict();
@@ -254,7 +254,7 @@ impl OutboxConnection {
                 }),
             },
             Err(error) => {
-                // The next attempt would wait for these locks.
+                // If the rollback fails, the next attempt would wait for this attempt's locks.
                 if let Err(rollback) = tx.rollback().await {
                     tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
                 }

@@ -1,7 +1,7 @@
 //! Saves a SeaORM model and its events.
 //!
-//! Invariant: both are stored in one transaction, or neither. SeaORM's `after_save` would run
-//! outside the transaction over a pool.
+//! Invariant: model and events are stored in one transaction, or neither. Over a pool, SeaORM's
+//! `after_save` would run outside the transaction.
 
 use std::future::Future;
 
@@ -27,7 +27,7 @@ pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::M
     note = "write `|_| [event]` for an event that exists, or `|order| [event]` to make it from the saved model"
 )]
 pub trait MakesEvents<M>: FnOnce(&M) -> Self::Made + Send + 'static {
-    /// The closure's result.
+    /// Result of the closure.
     type Made;
 }
 
@@ -101,7 +101,7 @@ pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'stati
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
-    /// Inserts the model and records the events, also if the client assigns the key.
+    /// Inserts the model and records the events, even if the client assigns the primary key.
     fn insert_with_events<D, F>(
         self,
         db: &D,
@@ -111,11 +111,12 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        // Read at the first poll, for `context.scope(order.insert_with_events(…))`.
+        // The context is read at the first poll, for `context.scope(order.insert_with_events(…))`.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
-    /// Updates the model and records the events. [`SaveError::RowMissing`] if no row matches.
+    /// Updates the model and records the events. Returns [`SaveError::RowMissing`] if no row
+    /// matches.
     fn update_with_events<D, F>(
         self,
         db: &D,
@@ -128,8 +129,8 @@ where
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
-    /// Updates if the primary key is set, otherwise inserts, as SeaORM's `save`. Returns
-    /// [`SaveError::RowMissing`] for a new row with a client-assigned key: use
+    /// Updates the model if its primary key is set, otherwise inserts it, as SeaORM's `save`.
+    /// Returns [`SaveError::RowMissing`] for a new row with a client-assigned key: use
     /// [`Self::insert_with_events`].
     fn save_with_events<D, F>(
         self,
@@ -143,8 +144,8 @@ where
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
-    /// Deletes the row and records the events. [`SaveError::RowMissing`] if no row matches; no
-    /// event is recorded.
+    /// Deletes the row and records the events. Returns [`SaveError::RowMissing`], without recording
+    /// events, if no row matches.
     ///
     /// The closure gets the model before [`ActiveModelBehavior::before_delete`] changes it.
     fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
@@ -162,7 +163,7 @@ where
                             table: table::<Self>(),
                         });
                     }
-                    // Before the await: the model need not be `Sync`.
+                    // The events are built before the await, so the model need not be `Sync`.
                     let events = context.sync_scope(|| events(&self).into_events());
                     record_or_look(tx, events).await
                 })
@@ -196,7 +197,7 @@ where
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
     F: MakesEvents<ModelOf<A>, Made: IntoEvents>,
 {
-    // Another task has no ambient context.
+    // The task of the save has no ambient context.
     let context = MessageContext::current();
     move |tx| {
         Box::pin(async move {
@@ -208,7 +209,8 @@ where
     }
 }
 
-/// A hook of the model may have ignored an error.
+/// Records the events, or checks the transaction, because a hook of the model may have ignored an
+/// error.
 pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
     if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;

@@ -118,7 +118,8 @@ crate::__begins!(
     |db, options| db.begin_with(options)
 );
 crate::__begins!(
-    /// Savepoints, as from [`OutboxTransaction::begin`]. Reject an isolation level or access mode.
+    /// Begins savepoints, as [`OutboxTransaction::begin`]. Rejects an isolation level or access
+    /// mode.
     OutboxTransaction,
     |tx, options| begin_nested(tx, options)
 );

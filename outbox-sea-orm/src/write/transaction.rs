@@ -98,8 +98,8 @@ impl OutboxConnection {
         &self.config
     }
 
-    /// Opens a transaction with this configuration. Its commit wakes the relays of this process.
-    /// Cancel-safe: a dropped caller rolls back.
+    /// Opens a transaction with this connection's configuration. The commit wakes the relays of
+    /// this process. Cancel-safe: dropping the future rolls back.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl OutboxConnection {
     /// As [`Self::begin`], with an isolation level or access mode. `None`: the database's default.
     ///
     /// SQLite is always serializable and does not enforce the access mode. Its transactions take
-    /// the write lock at the beginning, except with `AccessMode::ReadOnly`: a later request fails
-    /// without waiting.
+    /// the write lock at the beginning, except with `AccessMode::ReadOnly`: without the lock, a
+    /// write after a read fails without waiting.
     ///
     /// ```
     /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
@@ -146,7 +146,8 @@ impl Deref for OutboxConnection {
     }
 }
 
-/// A transaction with an [`OutboxConfig`]. Its commit wakes the relays; its drop rolls back.
+/// A transaction with an [`OutboxConfig`]. Its commit wakes the relays of this process. Dropping it
+/// rolls back.
 ///
 /// If MySQL, MariaDB or SQLite has rolled back everything, later statements and the commit fail.
 #[derive(Debug)]
@@ -167,8 +168,8 @@ impl OutboxTransaction {
         }
     }
 
-    /// Opens a nested transaction (savepoint) with this configuration. End it before you use the
-    /// outer transaction: sqlx identifies savepoints only by depth.
+    /// Opens a nested transaction (savepoint) with this configuration. End the nested transaction
+    /// before you use the outer transaction: sqlx identifies savepoints only by depth.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl OutboxTransaction {
 
     async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
         // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction. The dropped turn
-        // prevents its commit.
+        // prevents the outer commit.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -225,13 +226,14 @@ impl OutboxTransaction {
 
     /// Commits, and wakes the relays of this process.
     ///
-    /// On PostgreSQL, first checks for a failed transaction (one round trip): sqlx would report its
-    /// rollback as success. A nested transaction only releases its savepoint.
+    /// On PostgreSQL, first checks for a failed transaction (one round trip): sqlx would report
+    /// PostgreSQL's rollback as a successful commit. A nested transaction only releases its
+    /// savepoint.
     ///
     /// # Errors
     ///
     /// The database's error. If [`is_commit_refused`](crate::is_commit_refused) is true, nothing is
-    /// stored; otherwise the outcome is unknown. After an error of [`record`](crate::record) or a
+    /// stored; if false, the outcome is unknown. After an error of [`record`](crate::record) or a
     /// cancelled save or record, everything is rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
@@ -241,7 +243,7 @@ impl OutboxTransaction {
             }
             look(&self.tx).await?;
             self.tx.commit().await?;
-            // After a crash here, messages wait for the next poll.
+            // After a crash here, relays find the messages at their next poll.
             wake::notify();
             Ok(())
         })
@@ -252,7 +254,7 @@ impl OutboxTransaction {
     ///
     /// # Errors
     ///
-    /// The database's error. The server then rolls back when the connection ends.
+    /// The database's error. After an error, the server rolls back when the connection ends.
     pub async fn rollback(self) -> Result<(), DbErr> {
         detached(async move {
             // A rollback to a missing savepoint leaves sqlx with a wrong depth.
@@ -290,9 +292,9 @@ pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Ar
 
 /// An open transaction for events.
 ///
-/// SeaORM's [`DatabaseTransaction`] uses the default tables; it is rejected if the process uses
-/// only other names ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)). Transactions
-/// of this crate and of handlers have an [`OutboxConfig`].
+/// SeaORM's [`DatabaseTransaction`] uses the default tables, and is rejected if the process uses
+/// only other table names ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
+/// Transactions of this crate and of handlers have an [`OutboxConfig`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -300,13 +302,13 @@ pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Ar
     note = "to save a model together with its events, use `insert_with_events(&db, …)` and its siblings, which open the transaction"
 )]
 pub trait Transactional: Send + Sync {
-    /// The transaction.
+    /// SeaORM's transaction.
     fn transaction(&self) -> &DatabaseTransaction;
 
     /// Table names and limits for events.
     fn config(&self) -> &OutboxConfig;
 
-    /// `None` without an own commit.
+    /// State of the transaction. `None` if this crate does not commit it.
     #[doc(hidden)]
     fn integrity(&self) -> Option<&Integrity> {
         None
@@ -323,25 +325,25 @@ impl Transactional for DatabaseTransaction {
     }
 }
 
-/// Call only inside [`detached`](crate::detached).
+/// Begins a transaction. Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     begin_with(db, TransactionOptions::default()).await
 }
 
-/// Call only inside [`detached`](crate::detached).
+/// Begins a transaction with options. Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin_with(
     db: &DatabaseConnection,
     mut options: TransactionOptions,
 ) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction fails if another transaction writes after its first read.
+        // SQLite's deferred transaction fails if another transaction writes after its first read.
         let mode = match options.access_mode {
             Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
             _ => SqliteTransactionMode::Immediate,
         };
         options = TransactionOptions {
             sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
-            // SeaORM would log a warning.
+            // For an isolation level, SeaORM would log a warning.
             isolation_level: None,
             access_mode: None,
         };

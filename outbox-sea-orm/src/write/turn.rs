@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 
-/// A drop before [`Self::ends`] prevents the commit.
+/// The right to run a save or record. A drop before [`Self::ends`] prevents the commit.
 pub(crate) struct Turn {
     integrity: Integrity,
     has_ended: bool,
@@ -20,7 +20,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits for other saves and records. Cancel-safe. Fails if the transaction is lost.
+    /// Waits for other saves and records of the transaction. Cancel-safe. Fails if the transaction
+    /// is lost.
     pub(crate) async fn take(tx: &impl Transactional) -> Result<Self, DbErr> {
         let mut place = Place::of(tx.transaction());
         place.hold = Some(place.lock.clone().lock_owned().await);
@@ -37,12 +38,12 @@ impl Turn {
         &self.integrity
     }
 
-    /// The work is complete, or left nothing.
+    /// Ends a turn whose work is complete, or left nothing.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// This level must be rolled back.
+    /// Ends a turn whose nesting level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -57,14 +58,14 @@ impl Drop for Turn {
     }
 }
 
-/// Keyed by address: borrowed transactions cannot move.
+/// Locks by address of the transaction. Borrowed transactions cannot move.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
     LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last drop removes the queue.
+/// Reference to a transaction's lock. The last drop removes the lock from the map.
 struct Place {
     address: usize,
     lock: Arc<Lock<()>>,
@@ -87,7 +88,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // The map and this place hold clones; new clones need this lock.
+        // Two clones remain, in the map and in this value. New clones need the lock of the map.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use outbox_core::{Aggregate, NewMessage};
 
 pub(crate) struct Grouped {
-    /// Message counts, in lock order.
+    /// Aggregates with their message counts, in lock order of the head rows.
     pub(crate) heads: Vec<(Aggregate, i64)>,
-    /// Per head row, the index of its last message.
+    /// Per aggregate, the index of its last message.
     pub(crate) lasts: Vec<i64>,
-    /// Per message: index in `heads`, position in the aggregate (from 1). `None` if unsequenced.
+    /// Per message: index of its aggregate in `heads`, position in the aggregate (from 1). `None`
+    /// if unsequenced.
     pub(crate) places: Vec<Option<(usize, i64)>>,
 }
 
@@ -57,7 +58,7 @@ impl Grouped {
         }
     }
 
-    /// -1 if unsequenced.
+    /// One number per message, -1 if unsequenced.
     pub(crate) fn numbers(&self, number: impl Fn(usize, i64) -> i64) -> Vec<i64> {
         let number =
             |place: &Option<(usize, i64)>| place.map_or(-1, |(head, position)| number(head, position));

@@ -7,7 +7,8 @@
 //!
 //! * Messages are checked (`NewMessage::check`).
 //! * Lock order: head rows by aggregate type, then id; then deduplication keys.
-//! * Row ids of an aggregate have the order of sequences: the head row is locked before the insert.
+//! * An aggregate's row ids have the order of its sequences: its head row is locked before the
+//!   insert.
 
 mod grouping;
 mod postgres;
@@ -26,8 +27,8 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// A larger message gets its own statement. The lowest default of `max_allowed_packet` is 16 MiB
-/// (MariaDB).
+/// Maximum bytes per statement; a larger message gets its own statement. MariaDB's
+/// `max_allowed_packet` is 16 MiB by default.
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const ROW_BYTES_MAX: usize = 8 * 1024;
@@ -49,7 +50,7 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // The text has the name of the table or constraint.
+            // The error text contains the name of the table or constraint.
             Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
@@ -59,7 +60,7 @@ impl From<DbErr> for InsertError {
 }
 
 impl InsertError {
-    /// MySQL names no table: use it only for an insert of keys.
+    /// Classifies an error of an insert of deduplication keys. MySQL's error names no table.
     fn of_keys(error: DbErr) -> Self {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
@@ -160,7 +161,7 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, heads))
 }
 
-/// Rising, one per message.
+/// Draws row ids in ascending order, one per message.
 async fn draw_row_ids<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -179,11 +180,11 @@ async fn draw_row_ids<C: ConnectionTrait>(
 
 struct Head {
     sequence: i64,
-    /// PostgreSQL only.
+    /// Row id of the aggregate's last message. PostgreSQL only.
     row_id: i64,
 }
 
-/// In lock order. `row_ids` are those of the messages (PostgreSQL).
+/// Raises the head rows in lock order. `row_ids`: row ids of the messages (PostgreSQL).
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -227,7 +228,6 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// Always UTF-8: this crate writes the keys.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
@@ -236,7 +236,8 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
     }
 }
 
-/// 13 values per row. SQLite allows 32,766, MySQL 65,535; PostgreSQL binds arrays.
+/// Maximum rows per statement, with 13 values each. SQLite allows 32,766 values, MySQL 65,535;
+/// PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::Postgres => ROW_IDS_PER_DRAW / 2,
@@ -244,7 +245,7 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Limit of a statement. Rejects a message that exceeds `max_allowed_packet`.
+/// Maximum bytes per statement. Rejects a message that exceeds `max_allowed_packet`.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
@@ -262,7 +263,7 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
             });
         }
     }
-    // Half remains for other columns.
+    // Half of the packet remains for other columns.
     Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 

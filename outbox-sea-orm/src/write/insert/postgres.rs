@@ -17,8 +17,8 @@ pub(super) fn draw(dialect: &Dialect, blocks: i64) -> Statement {
     dialect.statement(&text, [blocks.into()])
 }
 
-/// Returns the head rows, locked exclusively in the given order (primary key). `lasts` are the
-/// expected last row ids, less `first`.
+/// Raises and returns the head rows, locked exclusively in primary key order. `lasts`: expected
+/// last row ids, relative to `first`.
 pub(super) fn count_up(
     dialect: &Dialect,
     heads: &[(Aggregate, i64)],
@@ -31,9 +31,9 @@ pub(super) fn count_up(
     sql.statement()
 }
 
-/// Row ids are drawn before the head row is locked. If another writer has raised it above `first`
-/// meanwhile, or the sequence was set back or is cached, the head row gets other row ids, above the
-/// expected ones. So the row ids of an aggregate always rise.
+/// Row ids are drawn before the head row is locked. Another writer may raise the head row above
+/// `first` before the lock. The PostgreSQL sequence may also be cached, or set back. In these cases
+/// the aggregate gets row ids above the expected row ids, so its row ids always rise.
 fn push_count_up(
     sql: &mut Sql,
     dialect: &Dialect,
@@ -70,7 +70,7 @@ fn last_row_id(dialect: &Dialect, first: &str) -> String {
 const COLUMNS: &str = "row_id, id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// One round trip, the usual case.
+/// Inserts one message in one round trip, the usual case.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -117,18 +117,19 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-/// Where the sequences and row ids of a batch come from.
+/// Source of a batch's sequences and row ids.
 pub(crate) enum Heads<'a> {
-    /// The same statement raises the head rows. `numbers` counts back from each head row.
+    /// The insert also raises the head rows. `numbers` counts back from each head row's sequence.
     CountUp(&'a Grouped),
-    /// The head rows were raised before. `numbers` are sequences; these are the row ids.
+    /// An earlier statement raised the head rows. `numbers` are sequences; the field contains row
+    /// ids.
     Raised(&'a [i64]),
 }
 
 /// `numbers` has one entry per message, -1 if unsequenced.
 ///
-/// Row ids have the order of the call, unless a head row has others. The plan of a join with the
-/// head rows could be a slow nested loop, so the head rows become two arrays.
+/// Row ids have the order of the messages, unless a head row has already passed them. Head rows
+/// become two arrays, because a join could use a slow nested loop.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],
@@ -161,7 +162,7 @@ pub(crate) fn insert_many(
                 push_insert_keys(&mut sql, dialect, &keys);
                 sql.push(") ");
             }
-            // Counted from 1.
+            // Array positions count from 1.
             let places = grouped.places.iter();
             let places = places.map(|place| place.map_or(0, |(head, _)| head as i64 + 1));
             let head = element(&mut sql, "int8", integers(places));
@@ -196,7 +197,7 @@ pub(crate) fn insert_many(
     sql.statement()
 }
 
-/// Cheaper than `unnest` for values of fixed length.
+/// Element of an array parameter. Cheaper than `unnest` for values of fixed length.
 fn element(sql: &mut Sql, kind: &str, values: Value) -> String {
     format!("({}::{kind}[])[m.ord]", sql.placeholder(values))
 }
@@ -210,7 +211,7 @@ fn push_texts(sql: &mut Sql, messages: &[NewMessage]) {
     sql.push_with("?, ?", values);
 }
 
-/// The first message, if only ids, aggregate ids and payloads differ.
+/// Returns the first message, if all messages differ only in ids, aggregate ids and payloads.
 fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     let first = messages.first()?;
     let event_type = first.event_type();
@@ -227,7 +228,7 @@ fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     messages.iter().all(is_alike).then_some(first)
 }
 
-/// Scalar subqueries are evaluated once.
+/// Shared values are scalar subqueries, which PostgreSQL evaluates once.
 fn push_alike(sql: &mut Sql, dialect: &Dialect, messages: &[NewMessage], sequence: &str, first: &NewMessage) {
     let text = format!(
         "(SELECT ?::text), m.aggregate_id, {sequence}, (SELECT ?::text), (SELECT ?::int8), \

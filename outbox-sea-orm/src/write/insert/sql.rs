@@ -6,14 +6,15 @@ use sea_orm::{DbBackend, Statement, Value};
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
-/// Sorted against deadlocks.
+/// Deduplication keys of the messages, sorted against deadlocks.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
     let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
     keys.sort_unstable();
     keys
 }
 
-/// Waits for transactions with the same key. An existing key is a unique violation.
+/// Inserts deduplication keys. Waits for transactions with the same key. An existing key is a
+/// unique violation.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
     if dialect.backend == DbBackend::Postgres {
@@ -42,7 +43,8 @@ pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) 
     sql.push_with(&text, [texts(keys.iter().copied())]);
 }
 
-/// MySQL and SQLite assign row ids in order. `numbers` are sequences, -1 if unsequenced.
+/// MySQL and SQLite assign row ids in order. `numbers` are the messages' sequences, -1 if
+/// unsequenced.
 pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
@@ -80,7 +82,7 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Locks in the given order. MySQL returns no rows.
+/// Raises head rows, locked in the given order. MySQL returns no rows.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
@@ -94,7 +96,7 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
             [aggregate_type, id, (*count).into()],
         );
     }
-    // Deprecated on MySQL. MariaDB has no replacement.
+    // `VALUES()` is deprecated on MySQL. MariaDB has no replacement.
     sql.push(match dialect.backend {
         DbBackend::MySql => {
             " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
@@ -109,8 +111,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// A snapshot may be older than the update. Without the hint, MySQL scans the table for many heads,
-/// and waits for other locks.
+/// Reads raised head rows. A snapshot may be older than the update. Without the hint, MySQL scans
+/// the table for many heads, and waits for other locks.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

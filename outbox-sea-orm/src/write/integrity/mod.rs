@@ -1,8 +1,8 @@
 //! Tracks whether an open transaction still exists on the server.
 //!
-//! Invariant: after a rollback by the server, no statement and no commit is sent: a statement would
-//! be committed alone. The server is checked after a failure ([`is_undone`]), and before the next
-//! statement if an outcome is unknown.
+//! Invariant: after a rollback by the server, no statement and no commit is sent, because a
+//! statement would be committed alone. The server is checked after a failed statement
+//! ([`is_undone`]), or before the next statement if an outcome is unknown.
 
 pub(crate) mod rollback;
 pub(crate) mod watch;
@@ -26,21 +26,21 @@ pub struct Integrity {
 
 #[derive(Debug, Default)]
 struct Whole {
-    /// Rolled back, or a save or record was cancelled.
+    /// The server rolled back the transaction, or a save or record was cancelled.
     lost: AtomicBool,
     conflict: AtomicBool,
-    /// After a failed or dropped statement.
+    /// A statement failed or was dropped, and the transaction is not checked yet.
     unverified: AtomicBool,
-    /// Unwatched statements may run.
+    /// Statements may run without [`Integrity::watch`].
     exposed: AtomicBool,
-    /// Never reset.
+    /// An outcome was unknown. Never reset.
     doubted: AtomicBool,
     /// Lock: held for a statement and its check.
     statement: Mutex<()>,
 }
 
 impl Integrity {
-    /// For earlier unwatched statements.
+    /// State of a transaction that ran unwatched statements.
     #[must_use]
     pub fn unknown() -> Self {
         let integrity = Self::default();
@@ -48,7 +48,7 @@ impl Integrity {
         integrity
     }
 
-    /// For a nested transaction: shares only the state of the whole.
+    /// State of a nested transaction: shares only the state of the whole transaction.
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
@@ -57,23 +57,23 @@ impl Integrity {
         }
     }
 
-    /// Prevents the whole commit.
+    /// Prevents the commit of the whole transaction.
     pub fn lose(&self) {
         self.whole.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Prevents the commit of this level.
+    /// Prevents the commit of this nesting level.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Allows unwatched statements.
+    /// Marks that statements may run unwatched.
     pub fn expose(&self) {
         self.whole.exposed.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// Marks an outcome as unknown.
+    /// Marks a statement's outcome as unknown.
     pub fn doubt(&self) {
         self.whole.unverified.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
@@ -87,31 +87,31 @@ impl Integrity {
         self.doubt();
     }
 
-    /// Whether a concurrent transaction won.
+    /// Whether a concurrent transaction won a conflict.
     #[must_use]
     pub fn has_conflict(&self) -> bool {
         self.whole.conflict.load(Ordering::Relaxed)
     }
 
-    /// Whether unwatched statements may run.
+    /// Whether statements may run unwatched.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.whole.exposed.load(Ordering::Relaxed)
     }
 
-    /// Whether an outcome was ever in doubt.
+    /// Whether a statement's outcome was ever unknown.
     #[must_use]
     pub fn was_doubted(&self) -> bool {
         self.whole.doubted.load(Ordering::Relaxed)
     }
 
-    /// Whether this level must not be committed.
+    /// Whether this nesting level must not be committed.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.check().is_err()
     }
 
-    /// Runs one statement at a time, and a check after a failure.
+    /// Runs one statement at a time. Checks the server after a failed statement.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Integrity {
         self.ask(tx).await
     }
 
-    /// As [`Self::check`]. Checks the server if needed.
+    /// As [`Self::check`], after a check of the server if an outcome is unknown.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Integrity {
         Ok(())
     }
 
-    /// Fails if a commit would be partial.
+    /// Fails if a commit would store only a part of the transaction.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@
 //! | with `innodb_rollback_on_timeout` | a lock timeout (1205) |
 //! | SQLite | for example a full disk |
 //!
-//! These databases commit each later statement alone. PostgreSQL rejects it.
+//! These databases commit each later statement alone. PostgreSQL rejects later statements.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
@@ -19,8 +19,8 @@ const SAVEPOINTS: u32 = 8;
 /// If the database has rolled back everything, prevents a commit: MySQL and MariaDB close the
 /// connection, SQLite gets a replacement transaction.
 ///
-/// Call before a rollback to a savepoint. If that fails, sqlx 0.9.0 pools the connection with a
-/// wrong depth.
+/// Call this before a rollback to a savepoint. If such a rollback fails, sqlx 0.9.0 pools the
+/// connection with a wrong depth.
 ///
 /// # Errors
 ///
@@ -33,7 +33,8 @@ pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr>
     }
 }
 
-/// Both servers reject it in an open transaction. MySQL has no variable for the state.
+/// Whether no transaction is open: both servers reject the test statement in an open transaction.
+/// MySQL has no variable for the state.
 async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
         Err(error) if is_transaction_in_progress(&error) => Ok(false),
@@ -45,10 +46,10 @@ async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     }
 }
 
-/// The replacement has the same savepoints. It violates a deferred foreign key (enabled by sqlx),
-/// so its commit fails.
+/// The replacement has the same savepoints. The replacement violates a deferred foreign key
+/// (enabled by sqlx), so its commit fails.
 async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
-    // Fails inside a transaction.
+    // `BEGIN` fails inside a transaction.
     if tx.execute_unprepared("BEGIN").await.is_err() {
         return false;
     }
@@ -68,7 +69,8 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     true
 }
 
-/// Later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
+/// Closes the connection, so that later statements and SeaORM's own commit fail. For SQLite see
+/// [`is_undone`].
 pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",

@@ -1,4 +1,4 @@
-//! Statements that update [`Integrity`].
+//! A connection whose statements update [`Integrity`].
 
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 

@@ -1,7 +1,7 @@
 //! Inserts many rows and their events, in multi-row statements.
 //!
-//! Invariants: one transaction; one chunk in memory besides models and result; events for exactly
-//! the returned rows.
+//! Invariants: one transaction; memory holds one chunk besides models and result; events belong to
+//! exactly the returned rows.
 
 mod chunks;
 
@@ -26,7 +26,7 @@ use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
     note = "write `|order| [event]`; it is called for each row, so clone what it uses up"
 )]
 pub trait MakesEventsOfEach<M>: FnMut(&M) -> Self::Made + Send + 'static {
-    /// The closure's result.
+    /// Result of the closure.
     type Made;
 }
 
@@ -40,9 +40,9 @@ where
 
 /// Inserts many rows and their events. Implemented for every SeaORM entity.
 ///
-/// One transaction, as for [`SaveWithEvents`](crate::SaveWithEvents). A statement has up to 1,000
-/// rows and 4 MiB (MySQL, MariaDB: 500 rows, 512 KiB), or 5,000 events (PostgreSQL; others: 500).
-/// The closure runs once per stored row, and may return several events or none.
+/// The call uses one transaction, as for [`SaveWithEvents`](crate::SaveWithEvents). A statement has
+/// up to 1,000 rows and 4 MiB (MySQL, MariaDB: 500 rows, 512 KiB), or 5,000 events (PostgreSQL;
+/// others: 500). The closure runs once per stored row, and may return several events or none.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -74,7 +74,7 @@ where
 ///
 /// Hooks of [`ActiveModelBehavior`](sea_orm::ActiveModelBehavior) do not run, as in SeaORM.
 ///
-/// For updates and deletes, [`record`](crate::record()) an event per row in a transaction.
+/// For updates and deletes, [`record`](crate::record()) an event per row in one transaction.
 ///
 /// # MySQL and MariaDB
 ///
@@ -91,7 +91,7 @@ where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,
     Self::ActiveModel: Send + 'static,
 {
-    /// Inserts the models with their events. Returns them in no particular order.
+    /// Inserts the models with their events. Returns the saved models in no particular order.
     ///
     /// Models with different columns set get separate statements. The iterator is read in the open
     /// transaction.
@@ -112,7 +112,7 @@ where
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
-                    // True if the last statement proves that the transaction has not failed.
+                    // Whether the last statement proves that the transaction has not failed.
                     let mut is_whole = false;
                     while let Some(chunk) = chunks.next() {
                         let saved = insert::<Self>(tx, chunk).await?;
@@ -186,7 +186,7 @@ fn by_keys<E: EntityTrait>(keys: Vec<ValueTuple>) -> Condition {
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
 }
 
-/// SeaORM does not support MariaDB's `INSERT … RETURNING`.
+/// Inserts with `RETURNING` on MariaDB, which SeaORM does not support.
 async fn returning<E: EntityTrait>(
     tx: &OutboxTransaction,
     insert: InsertMany<E::ActiveModel>,
