@@ -1,5 +1,5 @@
-//! Converts times to ranges of message ids, which begin with the recording time unless another
-//! program assigned them.
+//! Converts times to ranges of message ids, because an id begins with its recording time. Ids that
+//! another program assigned may not.
 
 use outbox_core::{MessageId, Selection};
 use sea_orm::{DbErr, Statement};
@@ -46,7 +46,7 @@ impl IdRange {
     }
 }
 
-/// Ids outside 2024 to tomorrow. One random id in 3,000 looks valid.
+/// Whether an id's time is before 2024 or after tomorrow. One random id in 3,000 looks valid.
 pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Statement {
     let messages = &dialect.messages;
     let text = format!(
@@ -61,7 +61,7 @@ pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Stateme
     )
 }
 
-/// All ids, if another program assigned some.
+/// The range, or all ids if another program assigned some ids.
 pub(super) async fn range(db: &Session, range: IdRange) -> Result<IdRange, DbErr> {
     Ok(match name_times(db).await? {
         true => range,
@@ -74,7 +74,8 @@ pub(super) async fn name_times(db: &Session) -> Result<bool, DbErr> {
     Ok(db.one(foreign).await?.is_none())
 }
 
-/// No last id: ids of copies are later than their recording time.
+/// Lowest id of the selection. There is no highest id, because ids of copies are later than their
+/// recording time.
 pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<Uuid>, DbErr> {
     let Some(from) = selection.recorded_from else {
         return Ok(None);

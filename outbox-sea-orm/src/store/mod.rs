@@ -1,8 +1,8 @@
 //! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, for the relay and for operators.
 //!
 //! Invariants: each operation runs in a separate task and connection (`session`). Transactions are
-//! short and READ COMMITTED (SQLite: IMMEDIATE). All times are the database's. Only deadlocks are
-//! retried here.
+//! short and READ COMMITTED (SQLite: IMMEDIATE). All times come from the database's clock. The
+//! store retries only deadlocks.
 
 mod admin;
 pub(crate) mod audit;
@@ -79,8 +79,9 @@ use operate;
 /// The outbox of a database, for the relay and for operators.
 ///
 /// Use a separate pool with two or three connections, so that service and relay do not starve each
-/// other. Keep `min_connections` at 0: sqlx 0.9 waits for such connections for five minutes. A
-/// dropped call may run for one more second; then its connection is closed.
+/// other. Keep `min_connections` at 0: sqlx 0.9 waits up to five minutes for these connections.
+/// After a call's future is dropped, the call may run for one more second. Then its connection is
+/// closed.
 ///
 /// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format =
 ///   STATEMENT`, which forbids READ COMMITTED. With Galera, write to one node: across nodes,
@@ -107,12 +108,13 @@ impl SqlStore {
         Self::over(db, TableNames::new(), relay::name::of_process())
     }
 
-    /// Sets the table names, as in the writers' [`OutboxConfig`](crate::OutboxConfig), and marks
-    /// them as used: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
+    /// Sets the table names, which must equal those of the writers'
+    /// [`OutboxConfig`](crate::OutboxConfig), and marks the names as used: see
+    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the database cannot hold such names.
+    /// [`NameError`] if the database does not support the schema.
     pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
         usage::note(names);
@@ -139,14 +141,14 @@ impl SqlStore {
     }
 
     /// Allows an untested engine (CockroachDB, YugabyteDB, TiDB), which may lack required locks or
-    /// isolation. Default: the preflight rejects it.
+    /// isolation. Default: the preflight rejects such an engine.
     #[must_use]
     pub fn allow_untested_engine(mut self, is_allowed: bool) -> Self {
         self.allows_untested = is_allowed;
         self
     }
 
-    /// The pool.
+    /// The store's pool.
     #[must_use]
     pub fn connection(&self) -> &DatabaseConnection {
         &self.db
@@ -155,8 +157,8 @@ impl SqlStore {
     /// Sets the relay's name for operators (`outbox relay list`). Default: host (`HOSTNAME`, then
     /// the system's) and process id, such as `shop-7d9f/1`.
     ///
-    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. Not an identity:
-    /// see [`OwnerId`](outbox_core::OwnerId).
+    /// Keeps printable ASCII, at most 128 bytes. An empty result changes nothing. Names need not be
+    /// unique: relays are identified by [`OwnerId`](outbox_core::OwnerId).
     #[must_use]
     pub fn with_relay_name(mut self, name: impl Into<String>) -> Self {
         let name = relay::name::storable(&name.into());

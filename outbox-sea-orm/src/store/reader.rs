@@ -1,4 +1,4 @@
-//! Single facts that explain why a message does not arrive. Locks and writes nothing.
+//! Queries single facts that explain why a message does not arrive. Locks and writes nothing.
 
 use std::num::NonZeroU32;
 

@@ -21,17 +21,18 @@ pub(super) fn of_settlement(source: DbErr) -> StoreError {
 
 fn is_refusal(answer: &ErrorCode) -> bool {
     match answer.code.as_bytes() {
-        // Value, constraint, view check; trigger on PostgreSQL and MySQL; privilege on PostgreSQL.
+        // Value (22), constraint (23), view check (44); trigger on PostgreSQL and MySQL; privilege
+        // on PostgreSQL.
         [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
         // MySQL: privilege; value; CHECK.
         b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),
-        // TOOBIG, CONSTRAINT (also `RAISE`), MISMATCH.
+        // SQLite: TOOBIG, CONSTRAINT (also `RAISE`), MISMATCH.
         _ => matches!(answer.sqlite(), Some(18..=20)),
     }
 }
 
-/// A replica or former primary. MySQL, MariaDB: 1290 for `read_only`, 1836 or 1036 for
-/// `innodb_read_only`.
+/// Whether the server is a replica or former primary. MySQL, MariaDB: 1290 for `read_only`, 1836 or
+/// 1036 for `innodb_read_only`.
 pub(super) fn refuses_to_write(error: &DbErr) -> bool {
     let answer = ErrorCode::of(error).filter(|_| !matches!(error, DbErr::Conn(_)));
     answer.is_some_and(|answer| match answer.number {

@@ -4,7 +4,7 @@
 //! Invariants:
 //!
 //! * A call runs in a separate task, at most [`GRACE`] longer than its caller. Then the connection
-//!   is closed, and the outcome is unknown.
+//!   is closed, and the call's outcome is unknown.
 //! * No connection returns to the pool in a transaction, after a read-only error, or with unread
 //!   rows.
 //! * Each statement runs READ COMMITTED or in a read-only snapshot, on PostgreSQL never with
@@ -32,11 +32,11 @@ use crate::task::detached;
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). If none is
-/// open, PostgreSQL logs no warning.
+/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). If no
+/// transaction is open, PostgreSQL logs no warning.
 const END_OPEN: &str = "BEGIN; COMMIT";
 
-/// For the pool's check of a returned connection.
+/// Time limit for the pool's check of a returned connection.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ pub(super) struct Isolation {
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     is_read_committed: bool,
-    /// With `synchronous_commit = off`, a crash could lose a lease.
+    /// Whether commits are durable. With `synchronous_commit = off`, a crash could lose a lease.
     is_durable: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Session {
     connection: Mutex<Option<Connection>>,
     in_transaction: AtomicBool,
     owes_rollback: AtomicBool,
-    /// A statement wrote without a transaction.
+    /// A statement wrote outside a transaction, and its commit is not ensured yet.
     owes_end: AtomicBool,
     must_close: AtomicBool,
     is_abandoned: AtomicBool,
@@ -109,8 +109,8 @@ pub(super) struct Session {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// After a lock wait it must read the current row. InnoDB's default level would also lock gaps,
-    /// and block writers.
+    /// Writes run READ COMMITTED: after a lock wait, a statement reads the current row. InnoDB's
+    /// default level would also lock gaps, and block writers.
     Write,
     Read,
 }
@@ -186,13 +186,14 @@ impl Session {
         })
     }
 
-    /// Saves the next statement two round trips. Its write is visible to others at the latest when
-    /// the connection returns to the pool.
+    /// Defers the end of the next statement's transaction, which saves two round trips. Other
+    /// sessions see the write at the latest when the connection returns to the pool.
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
 
-    /// Stops if `take` returns false. The database may keep sending: see [`Self::close`].
+    /// Passes each row to `take`, until it returns false. The database may keep sending rows: see
+    /// [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -219,7 +220,8 @@ impl Session {
         end(own, ()).await.map_err(into)
     }
 
-    /// The pool would read all unread rows. SQLite computes rows lazily.
+    /// Closes the connection after the call, because the pool would read all unread rows. SQLite
+    /// computes rows lazily.
     pub(super) fn close(&self) {
         if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
@@ -237,14 +239,14 @@ impl Session {
         self.begin().await.map(Some)
     }
 
-    /// Otherwise the statement could join a transaction left open by a cancelled `begin()` of the
-    /// service, and be lost.
+    /// Without an own transaction, the statement could join a transaction left open by a cancelled
+    /// `begin()` of the service, and be lost.
     async fn write_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
         match self.dialect.backend {
             _ if self.in_transaction.load(Ordering::Relaxed) => Ok(None),
             DbBackend::Postgres => self.begin().await.map(Some),
             DbBackend::MySql => self.execute_unprepared("COMMIT").await.map(|()| None),
-            // The driver rolls such a transaction back.
+            // On SQLite, the driver rolls back a transaction that was left open.
             _ => Ok(None),
         }
     }
@@ -265,7 +267,8 @@ impl Session {
         self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
-    /// PostgreSQL only. Assumes equal defaults in all sessions.
+    /// Whether `synchronous_commit` is off. PostgreSQL only. Assumes equal defaults in all
+    /// sessions.
     pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
         Ok(!self.defaults().await?.is_durable)
     }
@@ -291,7 +294,8 @@ impl Session {
         self.begin_for(Purpose::Read).await
     }
 
-    /// On MySQL the level precedes `BEGIN`. A call abandoned in between closes its connection.
+    /// On MySQL the level precedes `BEGIN`. A call abandoned between both statements closes its
+    /// connection.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
@@ -299,7 +303,7 @@ impl Session {
             }
             (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
-            // A deferred transaction that reads first fails if another one writes meanwhile.
+            // SQLite's deferred transaction fails if it reads first and another transaction writes.
             (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
             (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
             (_, Purpose::Write) => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN"],
@@ -340,7 +344,8 @@ impl Session {
             }
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
-            // Nothing is open, or the next statement reports the broken connection.
+            // An error means that no transaction is open, or the next statement reports the broken
+            // connection.
             let _: Result<(), sqlx::Error> =
                 with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
@@ -363,7 +368,8 @@ impl Session {
         }
     }
 
-    /// Never on SQLite: no file falls silent, and an in-memory database ends with its connection.
+    /// Waits until the caller is gone and the grace time has passed. Never on SQLite: no file falls
+    /// silent, and an in-memory database ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
@@ -382,7 +388,8 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection timed out and is closed");
-                // Sends no message, which could block. The pool may open another connection.
+                // The drop sends no message, which could block. The pool may open another
+                // connection.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();

@@ -1,9 +1,9 @@
-//! Operators' changes, each recorded as an operation in the transaction of its change.
+//! Changes by operators. The transaction of a change also records its operation.
 //!
 //! Lock order: row of the operation, blocks by key, messages.
 //!
-//! Invariant: a process that finds a moved position rolls back and continues from there, so no
-//! batch is taken twice.
+//! Invariant: if another process has moved an operation's position, this process rolls back and
+//! continues at that position, so no batch runs twice.
 
 pub(super) mod record;
 pub(crate) mod sql;
@@ -153,7 +153,8 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
         for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
             let ends = is_last && n + 1 == batches;
             let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
-            // After a crash here, the row already has the new position.
+            // If the process crashed after the commit, the operation's row already has the new
+            // position.
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
@@ -175,7 +176,8 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // No copy exists yet. If this page holds all rows, its last row is the end.
+                // The operation has made no copy yet. If this page holds all rows, its last row is
+                // the operation's end.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -195,7 +197,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
     }
 }
 
-/// In one transaction. Returns false, with no change, if the position has moved.
+/// Processes a batch in one transaction. Returns false, with no change, if the position has moved.
 async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
     let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
         return Ok(true);

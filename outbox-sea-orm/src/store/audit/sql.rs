@@ -9,7 +9,7 @@ use crate::sql::{Dialect, Sql};
 
 const ID_CHARS: usize = 32;
 
-/// Bound of the recorded ids. The last batch may exceed it by 1,000 ids.
+/// Maximum characters of the recorded message ids. The last batch may exceed it by 1,000 ids.
 const IDS_CHARS_MAX: usize = ID_CHARS * outbox_core::store::OPERATION_MESSAGES_MAX;
 
 pub(crate) fn operations(dialect: &Dialect) -> OperationsSql {
@@ -40,8 +40,8 @@ impl OperationsSql {
         Sql::new(self.dialect.backend, text)
     }
 
-    /// Does nothing if the operation exists. MySQL returns an error (23000) instead, after which
-    /// the transaction stays usable.
+    /// Inserts an operation. Does nothing if the operation exists. MySQL returns an error (23000)
+    /// instead, which leaves the transaction usable.
     pub fn insert(&self, operation: &Operation, position: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "INSERT INTO {} (id, kind, actor, reason, scope, messages, last_row_id, until_row_id, changed, started_at) VALUES (",
@@ -79,7 +79,7 @@ impl OperationsSql {
         sql.statement()
     }
 
-    /// The row must be locked.
+    /// Adds to an operation's count. The operation's row must be locked.
     pub fn count(&self, id: OperationId, changed: u64, messages: &[Uuid], ends: bool) -> Statement {
         let mut sql = self.sql(format!("UPDATE {} SET changed = changed + ", self.table));
         sql.bind(i64::try_from(changed).unwrap_or(i64::MAX));
@@ -101,7 +101,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// With `from`, only if the position is unchanged.
+    /// Finishes an operation. With `from`, only if the position is unchanged.
     pub fn finish(&self, id: OperationId, changed: Option<u64>, from: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET finished_at = {}",

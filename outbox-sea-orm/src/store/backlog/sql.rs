@@ -6,13 +6,13 @@ use crate::sql::Dialect;
 use crate::store::block::sql::waiting_where;
 use crate::store::pause::sql::HELD_BETWEEN;
 
-/// A delayed row that has just become due may precede older rows.
+/// Due rows searched for the earliest time: a delayed row that has just become due may precede
+/// older rows.
 const DUE_ROWS: u32 = 100;
 
 pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {
     let (messages, blocks, now) = (&dialect.messages, &dialect.blocks, dialect.statement_now());
-    // With a visible limit and stale statistics, PostgreSQL would expect fewer rows and read the
-    // whole index.
+    // If PostgreSQL's planner saw the limit, stale statistics could make it read the whole index.
     let limit = match dialect.backend {
         DbBackend::Postgres => format!("LIMIT (SELECT {count_max}::int8)"),
         _ => format!("LIMIT {count_max}"),
@@ -50,15 +50,15 @@ fn end_of_pending(dialect: &Dialect, direction: &str) -> String {
     )
 }
 
-/// Earliest due time among the first [`DUE_ROWS`] due rows. Not due: delayed, paused or halted rows
-/// and rows behind a delayed one.
+/// Earliest due time among the first [`DUE_ROWS`] due rows. Not due: delayed, paused or halted
+/// rows, and rows behind a delayed row of their aggregate.
 fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
     let (blocks, pauses, now) = (&dialect.blocks, &dialect.pauses, dialect.statement_now());
     let index = match (dialect.backend, status) {
         (DbBackend::Sqlite, 3) => dialect.by_index(&format!("{}_row_id", dialect.waiting)),
         _ => dialect.by_index(&dialect.pending),
     };
-    // Only failures and pauses set this time of an unsequenced waiting row.
+    // Only failures and pauses set `available_at` of an unsequenced waiting row.
     let is_delayed = format!(
         "c.available_at > {now} AND NOT (c.sequence IS NULL AND c.failures > 0 AND c.available_at < {})",
         dialect.time(&HELD_BETWEEN.0.to_string())

@@ -1,7 +1,7 @@
 //! Blocks of aggregates. Lock order: by key.
 //!
-//! Invariant: a block is locked before messages start to wait and before its removal, so no message
-//! waits without a block.
+//! Invariant: a block is locked before messages start to wait and before its removal, so each
+//! waiting message has a block.
 
 pub(super) mod sql;
 
@@ -20,7 +20,7 @@ const KEYS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) partition: i64,
-    /// Microseconds since 1970; `None` if halted.
+    /// End of the block in microseconds since 1970; `None` if halted.
     pub(super) due_micros: Option<i64>,
     pub(super) halted_by: Option<i64>,
     pub(super) is_changed: bool,
@@ -50,7 +50,7 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Keeps blocks with a halt or waiting messages. The blocks must be locked.
+/// Removes blocks, except with a halt or waiting messages. The blocks must be locked.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;

@@ -1,4 +1,4 @@
-//! Limits fetched rows by the size of earlier payloads.
+//! Limits the rows of a fetch by the size of earlier payloads.
 //!
 //! sqlx reads the whole result before it reuses the connection. If payloads suddenly grow, the
 //! fetch stops at its byte limit and closes the connection ([`Session::close`]).
@@ -36,8 +36,8 @@ impl Fitting {
         fitting.clamp(1, bounds.rows.max(1))
     }
 
-    /// A larger size counts at once. A smaller size lowers the estimate by at most half, after a
-    /// full batch.
+    /// Updates the expected size. A larger size counts at once. A smaller size counts only after a
+    /// full batch, and at most halves the estimate.
     pub(super) fn learn(&self, asked: usize, read: usize, bytes: usize) {
         if read == 0 {
             return;
@@ -51,7 +51,7 @@ impl Fitting {
     }
 }
 
-/// A few rows are cheaper than a new connection.
+/// Closes the connection if many rows are unread. Reading a few rows is cheaper than reconnecting.
 pub(super) fn leave(db: &Session, asked: usize, read: usize) {
     if read < asked / 2 {
         db.close();

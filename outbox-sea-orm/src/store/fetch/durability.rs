@@ -1,8 +1,9 @@
 //! Returns fetched messages only after their commits are durable.
 //!
-//! A server may show a commit before it is on disk, and lose it in a crash. A published message of
-//! such a commit is a false event, and its `sequence` is assigned again. On such a server, each
-//! fetch ends with a durable write, which makes all earlier commits durable: the log is sequential.
+//! A server may show a commit before it is on disk, and lose the commit in a crash. Then a
+//! published message is a false event, and another message gets its `sequence`. On such a server,
+//! each fetch ends with a durable write, which makes all earlier commits durable: the log is
+//! sequential.
 //!
 //! | server | shows commits before they are durable |
 //! |---|---|
@@ -33,7 +34,7 @@ pub(crate) async fn durable(
         return Ok(fetched);
     }
     let partition = lease::partitions(leases).first().copied().unwrap_or_default();
-    // This connection may have unread rows.
+    // The connection of the fetch may have unread rows, so this write uses another connection.
     let context = "the durable write before publishing failed";
     let written = store.run(context, move |db| async move {
         match *known.0.get_or_try_init(|| shows_early(&db)).await? {
@@ -54,7 +55,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// Changes at most an expiry, by one microsecond.
+/// Writes durably. Changes at most an expiry, by one microsecond.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;
@@ -62,7 +63,8 @@ async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
             .await?;
         return tx.commit().await;
     }
-    // The announcement first, because settlements lock lease rows. It may be missing.
+    // The relay's announcement is written first, because settlements lock lease rows. It may be
+    // missing.
     for statement in [
         relay::sql::touch(&db.dialect, partition),
         lease::sql::touch(&db.dialect, partition),

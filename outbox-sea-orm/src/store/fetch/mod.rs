@@ -24,7 +24,7 @@ use super::session::Session;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// MariaDB turns a list of 1,000 into a join.
+/// Maximum row ids per statement. MariaDB turns a list of 1,000 into a join.
 const ROW_IDS_MAX: usize = 500;
 
 pub(super) async fn fetch(
@@ -52,7 +52,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
-        // A partition that filled its share may have more.
+        // A partition that filled its share may have more pending rows.
         scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
@@ -60,7 +60,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     let (row_ids, more) = partition::first(db, scope, first)
         .await
         .map_err(failed(CONTEXT))?;
-    // Rows may leave meanwhile. New rows have later row ids, for the next fetch.
+    // Rows may be settled between the statements. New rows have later row ids, for the next fetch.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.fetched.more {
             scan.read(db, sql::scan_rows(&db.dialect, row_ids), row_ids.len())
@@ -121,7 +121,8 @@ impl Scan {
             return;
         }
         self.fetched.waits.push(scanned.waits());
-        // Also if only blocked: the block may end before the next statement of this fetch.
+        // Later messages wait even if this row is only blocked: the block may end before the next
+        // statement of this fetch.
         if scanned.row.sequenced {
             self.waiting.insert(scanned.row.aggregate);
         }

@@ -1,4 +1,4 @@
-//! SQL for a relay that owns all partitions. Reads snapshots, locks nothing.
+//! SQL for a relay that owns all partitions. Statements read snapshots and lock nothing.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
@@ -25,7 +25,7 @@ impl Scope<'_> {
     }
 }
 
-/// Waiting messages have a null payload: their scan is cheap.
+/// Rows of waiting messages get a null payload, so their scan is cheap.
 ///
 /// The plan must scan the index of pending rows in order and stop at the limit, whatever the
 /// statistics. A sort of the backlog takes seconds.
@@ -33,9 +33,9 @@ impl Scope<'_> {
 /// * PostgreSQL: a visible inner limit above the estimated rows leads to a sort. The visible outer
 ///   limit prevents JIT compilation. Conditions like `… <> 0` barely change the estimate.
 /// * MySQL: FORCE INDEX prevents a scan of all published rows.
-/// * SQLite: INDEXED BY does so.
+/// * SQLite: INDEXED BY has the same effect.
 ///
-/// The block is a scalar subquery. A join or hash could read all blocks or lose the order.
+/// Each row's block is a scalar subquery. A join or hash could read all blocks or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     debug_assert!(scope.owns_all());
     let select = format!("SELECT {} FROM {} m", scanned_columns(dialect), dialect.messages);
@@ -74,7 +74,7 @@ pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// The inner limit is hidden as in [`scan`].
+/// Ended blocks. The inner limit is hidden from the planner as in [`scan`].
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",
@@ -89,8 +89,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// Per aggregate, the first waiting messages. Reads no more rows than it returns. Delayed messages
-/// have a null payload.
+/// The first waiting messages per aggregate. The statement reads no more rows than it returns.
+/// Delayed messages have a null payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -100,7 +100,7 @@ pub(crate) fn waiting_of(
     debug_assert_eq!(dialect.backend, DbBackend::Postgres);
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", waiting_columns(dialect)));
     bind_keys(&mut sql, keys);
-    // The status condition is the predicate of only one index.
+    // Only the index of waiting rows has this predicate.
     sql.push(&format!(
         ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
          WHERE m.status::int8 = 3 AND m.sequence IS NOT NULL \
@@ -112,7 +112,6 @@ pub(crate) fn waiting_of(
     sql.push(") m ORDER BY m.row_id").statement()
 }
 
-/// MariaDB and SQLite have no LATERAL. `key_no` is an index of `keys`.
 pub(crate) fn waiting_row_ids_of(dialect: &Dialect, keys: &[Key], limit: i64) -> Statement {
     let messages = &dialect.messages;
     let mut sql = dialect.sql("");

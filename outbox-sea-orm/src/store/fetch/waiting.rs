@@ -20,10 +20,11 @@ use crate::store::session::Session;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
 
-/// The statement has one part per aggregate.
+/// Maximum aggregates per statement, which has one part per aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages compared with waiting messages. Beyond it, the scan must run first.
+/// Maximum pending messages compared with waiting messages. If more are pending, the scan must
+/// publish them first.
 const PENDING_MAX: i64 = 5_000;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) fitting: Fitting,
 }
 
-/// While the payload size is unknown. Each statement reads the previous result to its end.
+/// Rows of the first statement while the payload size is unknown.
 const UNKNOWN_ROWS: usize = 64;
 
 struct Group {
@@ -65,7 +66,7 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
 
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // Nothing is returned if the first row of a block is in flight.
+    // The limit includes rows in flight: a block whose first row is in flight returns nothing.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -170,7 +171,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// True: there may be more.
+/// Waiting unsequenced messages, and whether there may be more.
 async fn unsequenced(tx: &Session, request: &Request) -> Result<(Vec<Group>, bool), StoreError> {
     let asked = request.fitting.rows(request.bounds, UNKNOWN_ROWS);
     let scope = Scope {
@@ -214,7 +215,7 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
                 return fetched;
             }
             if scanned.has_to_wait {
-                // Only the first row prolongs the block.
+                // Only an aggregate's first waiting row prolongs its block.
                 if n == 0 {
                     fetched.waits.push(scanned.waits());
                     fetched.more = !bounds.take(0);
@@ -228,12 +229,12 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     fetched
 }
 
-/// Waiting messages must not overtake these pending messages.
+/// Pending messages that waiting messages must not overtake.
 #[derive(Default)]
 struct Barrier {
-    /// Per aggregate, the lowest pending row id.
+    /// Lowest pending row id per aggregate.
     pending: HashMap<Key, i64>,
-    /// Last row id read, for partitions with more rows.
+    /// Last row id read per partition, if the partition has more pending rows.
     known_until: HashMap<i64, i64>,
 }
 

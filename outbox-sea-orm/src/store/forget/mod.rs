@@ -1,7 +1,7 @@
 //! Deletes the state of aggregates, for operators. No unpublished message is deleted.
 //!
-//! Lock order: head rows, blocks, messages. So no sequenced message is recorded meanwhile, and none
-//! becomes pending again.
+//! Lock order: head rows, blocks, messages. Until the transaction ends, no sequenced message of the
+//! aggregates is recorded or becomes pending.
 
 mod sql;
 
@@ -103,7 +103,8 @@ impl Row {
         };
         Ok(Self {
             id: row.try_get("", "id")?,
-            // Pending, waiting, or logged and possibly not published by a log relay.
+            // Unpublished: pending, waiting, or in the log and possibly not yet published by a log
+            // relay.
             is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
             dedup_key,
         })

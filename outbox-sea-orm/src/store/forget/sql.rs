@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// In key order. Blocks recording of sequenced messages until the transaction ends.
+/// Locks head rows in key order, which blocks recording of sequenced messages until the transaction
+/// ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Duration>) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",
@@ -23,7 +24,7 @@ pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Durat
         .statement()
 }
 
-/// Reads the whole table, which has no index by aggregate.
+/// Messages of the aggregates. Reads the whole table, which has no index by aggregate.
 pub(super) fn messages_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.id FROM {} m WHERE ", dialect.messages));
     dialect.push_keys(&mut sql, "m", keys);
@@ -47,7 +48,7 @@ pub(super) fn delete_messages(dialect: &Dialect, ids: &[Uuid]) -> Statement {
 }
 
 pub(super) fn delete_heads(dialect: &Dialect, keys: &[Key]) -> Statement {
-    // MariaDB, and MySQL before 8.0.16, support no alias here.
+    // MariaDB, and MySQL before 8.0.16, support no alias in DELETE.
     let table = &dialect.aggregates;
     let mut sql = dialect.sql(format!("DELETE FROM {table} WHERE "));
     dialect.push_keys(&mut sql, table, keys);
@@ -76,7 +77,7 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// Pending, waiting or dead. Locks nothing.
+/// Pending, waiting or dead messages of the aggregates. Locks nothing.
 pub(super) fn unpublished_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql("");
     for (n, status) in [0, 2, 3].into_iter().enumerate() {

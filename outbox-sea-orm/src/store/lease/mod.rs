@@ -1,5 +1,5 @@
-//! Partition leases. Each acquisition raises `epoch` under the row lock. A crash leaves at most an
-//! unused lease, which expires.
+//! Partition leases. Each acquisition raises `epoch` under the row lock. A crash leaves at most
+//! unused leases, which expire.
 
 pub(crate) mod sql;
 
@@ -16,8 +16,8 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::{Dialect, micros};
 
-/// If free leases are too few, shortens leases granted before the clock was set back, and returns
-/// the table's state.
+/// Takes up to `max` free leases. If fewer are free, shortens leases granted before the clock was
+/// set back, and may return the state of the lease table.
 pub(super) async fn acquire(
     db: &Session,
     owner: OwnerId,
@@ -38,12 +38,12 @@ pub(super) async fn acquire(
 
 pub(super) struct LeaseRows {
     present: i64,
-    /// Granted before the clock was set back.
+    /// Leases granted before the clock was set back.
     ahead: i64,
 }
 
 impl LeaseRows {
-    /// A missing partition would have no owner.
+    /// Fails if a lease row is missing, because its partition has no owner.
     pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());

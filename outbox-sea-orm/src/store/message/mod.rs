@@ -55,7 +55,7 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// Whether logged rows may be published.
+/// Whether rows with the status `logged` may be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -76,7 +76,7 @@ pub(super) async fn published(
     let has_log = has_log(db).await.map_err(failed(CONTEXT))?;
     let ids = id_range::range(db, IdRange::of(recorded.0, recorded.1)).await;
     let ids = ids.map_err(failed(CONTEXT))?;
-    // A page shortened by damaged rows must not look like the last one.
+    // A page shortened by damaged rows must not look like the last page.
     while messages.len() < limit {
         let wanted = limit - messages.len();
         let statement = sql::published(&db.dialect, recorded, ids, after, wanted as i64, has_log);
@@ -94,7 +94,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// The row may be damaged. A damaged number is 0, a damaged time 1970.
+/// Reads a row that may be damaged. A damaged number becomes 0, a damaged time 1970.
 fn read(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {
@@ -135,7 +135,7 @@ pub(super) async fn find(db: &Session, id: MessageId) -> Result<Option<FoundMess
         .await
         .map_err(failed(CONTEXT))?;
     let stored = list(db, &Selection::id(id), NonZeroU32::MIN).await;
-    // The row may be purged between the two statements.
+    // A purge may remove the row between the two statements.
     let (Some(row), Some(stored)) = (row, stored.map_err(failed(CONTEXT))?.pop()) else {
         return Ok(None);
     };
@@ -176,7 +176,7 @@ pub(super) async fn search_published(
         .await?;
     let end = db.one(sql::search_end(&db.dialect, &by_id)).await?;
     let end: Option<Uuid> = end.map(|row| row.try_get("", "id")).transpose()?;
-    // Without ids from times, an unread row may have any time.
+    // If ids do not contain times, an unread row may have any time.
     let any = || search.until.unwrap_or_else(OffsetDateTime::now_utc);
     Ok(PublishedFound {
         messages,

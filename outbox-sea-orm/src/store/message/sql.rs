@@ -106,7 +106,7 @@ pub(super) fn published(
     sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
 }
 
-/// `first`: the lowest id of the period.
+/// `first`: lowest message id of the selected period.
 pub(crate) fn push_selection(
     dialect: &Dialect,
     sql: &mut Sql,
@@ -149,8 +149,8 @@ pub(crate) fn push_selection(
     }
 }
 
-/// A literal, for partial indexes. Pending messages of one aggregate are searched only in their
-/// partition.
+/// The status is a literal, for partial indexes. Pending messages of one aggregate are searched
+/// only in the aggregate's partition.
 fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
     let key = selection
         .aggregate_type
@@ -231,7 +231,7 @@ pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     dialect.statement(&text, [id.as_uuid().into()])
 }
 
-/// Does not wait for a writer's lock.
+/// Reads a head row without waiting for a writer's lock.
 pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT a.last_sequence, {} AS recorded_micros FROM {} a WHERE a.last_sequence > 0 AND ",
@@ -242,8 +242,8 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// The inner query has no other condition, so no plan reads beyond its limit. MySQL materializes
-/// it, so there it returns only ids.
+/// Searches published messages. The inner query has no other condition, so no plan reads beyond its
+/// limit. On MySQL it returns only ids, because MySQL materializes its result.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -282,7 +282,7 @@ pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Stateme
 }
 
 fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
-    // MariaDB 10.11 may scan the table if new statistics cause a re-prepare.
+    // Without the hint, MariaDB 10.11 may scan the table if new statistics cause a re-prepare.
     let hint = match dialect.backend {
         DbBackend::MySql => dialect.by_index("outbox_messages_id"),
         _ => String::new(),
@@ -296,7 +296,8 @@ fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
     }
 }
 
-/// `None`: this database has no log. Needs no privilege on the table.
+/// Query whether rows may be logged. `None`: this database has no log. Needs no privilege on the
+/// table.
 pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     (dialect.backend == DbBackend::Postgres).then(|| {
         let log = dialect.log.replace('\'', "''");
@@ -304,10 +305,11 @@ pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     })
 }
 
-/// Any of these statuses or, with a log, a logged row up to the relay's position.
+/// Condition on rows: one of the statuses or, with a log, logged up to the log relay's position.
 ///
-/// Transactions are compared by age. Over two billion transactions, or if the log is off or belongs
-/// to another server, no row counts as passed: transaction ids are local to a server.
+/// Transactions are compared by age. A distance over two billion transactions cannot be compared.
+/// Then, or if the log is off or of another server, no logged row matches: transaction ids are
+/// local to a server.
 pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
     if !has_log {
         return format!("m.status {statuses}");

@@ -1,5 +1,5 @@
 //! Finds messages held without a pause, and pauses of unused types. Locks nothing: a pause that
-//! begins or ends meanwhile counts as standing.
+//! begins or ends during the queries counts as standing.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ pub struct Held {
 impl SqlStore {
     /// Finds messages held without a pause, and pauses of unused aggregate types.
     ///
-    /// Three index lookups per pause. Needs SELECT on pauses, blocks, messages and aggregates.
-    /// Cancel-safe.
+    /// Uses three index lookups per pause. The login needs SELECT on pauses, blocks, messages and
+    /// aggregates. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl SqlStore {
 
     /// Whether the type has an aggregate, or a message among the last 1,000.
     ///
-    /// Two index lookups. Needs SELECT on messages and aggregates. Cancel-safe.
+    /// Uses two index lookups. The login needs SELECT on messages and aggregates. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ async fn search(
         while let Some(row) = db.one(first((after, before))).await? {
             let (aggregate_type, time) = held(&row)?;
             strangers.insert(aggregate_type);
-            // Held times are whole seconds.
+            // Times of held messages are whole seconds, so half a second later skips this time.
             after = time.max(after) + 500_000;
             if strangers.len() >= LISTED_MAX {
                 return Ok(());

@@ -1,8 +1,8 @@
 //! Begins, ends and finishes pauses.
 //!
 //! Invariant: a settlement that holds a message locks the pause in share mode ([`standing`]),
-//! finishing locks it exclusively. So no message is held after the removal. A crash while finishing
-//! leaves an ended pause; the next relay that renews its leases continues.
+//! finishing locks it exclusively. So no message is held after its pause is removed. A crash while
+//! finishing leaves an ended pause; the next relay that renews its leases continues.
 
 pub(super) mod hold;
 pub(super) mod sql;
@@ -20,9 +20,9 @@ use super::session::Session;
 use super::{block, repeat_deadlocks};
 use crate::sql::Key;
 
-/// Per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
+/// Messages released per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Limits per call. Relays wait at most 2 s, and a drain then fails.
+/// Transactions per call. Relays wait at most 2 s for the call, and a drain would fail after that.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
     })
 }
 
-/// Returns false, with no change, if the operation exists.
+/// Begins a pause. Returns false, with no change, if the operation exists.
 pub(super) async fn begin(
     db: &Session,
     request: &PauseRequest,
@@ -59,7 +59,7 @@ pub(super) async fn begin(
     Ok(is_new)
 }
 
-/// Returns false, with no change, if no such pause stands or the operation exists.
+/// Ends a pause. Returns false, with no change, if the type is not paused or the operation exists.
 pub(super) async fn end(
     db: &Session,
     aggregate_type: Option<&str>,
@@ -69,7 +69,7 @@ pub(super) async fn end(
     if !record::insert(&tx, operation, None).await? {
         return Ok(false);
     }
-    // Waits for settlements that hold messages.
+    // The statement waits for settlements that hold messages.
     let ended = tx.execute(sql::unpause(&db.dialect, aggregate_type)).await?;
     let has_ended = ended.rows_affected() > 0;
     if has_ended {
@@ -79,7 +79,7 @@ pub(super) async fn end(
     Ok(has_ended)
 }
 
-/// Locks the pauses against finishing.
+/// Locks the standing pauses of the types against finishing.
 pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, DbErr> {
     if types.is_empty() {
         return Ok(types);
@@ -106,7 +106,8 @@ pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// Removes the pause with its last message. Returns false if no pause has ended.
+/// Releases some messages of an ended pause. Removes the pause with its last message. Returns false
+/// if no pause has ended.
 async fn release(db: &Session) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
     let Some(row) = tx.one(sql::lock_ended(&db.dialect)).await? else {
@@ -118,7 +119,7 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     let keys = tx
         .read(sql::held_blocks(&db.dialect, &aggregate_type, limit), read_key)
         .await?;
-    // In separate transactions, to keep locks few and short.
+    // Blocks and rows are released in separate transactions, to keep locks few and short.
     if !keys.is_empty() {
         release_blocks(&tx, &aggregate_type, keys).await?;
         tx.commit().await?;
@@ -139,7 +140,8 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// An operator may have resumed some aggregates, or a relay removed their blocks.
+/// Releases blocks that the pause still holds: an operator may have resumed aggregates, or a relay
+/// removed blocks.
 async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>) -> Result<(), DbErr> {
     keys.sort();
     let locked = block::lock(tx, &keys).await?;

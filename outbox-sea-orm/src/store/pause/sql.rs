@@ -9,18 +9,19 @@ use crate::sql::{Dialect, Key, Sql, micros};
 use crate::store::block::sql::push_blocks_of;
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
 
-/// 9000-01-01 00:00:00 UTC in microseconds since 1970.
+/// First time of held messages: 9000-01-01 00:00:00 UTC in microseconds since 1970.
 const HELD_FROM: i64 = 221_845_392_000_000_000;
 
-/// One second apart, because PostgreSQL's fractions are exact only to 32 microseconds there.
+/// Number of distinct times of held messages. They are one second apart, because PostgreSQL's
+/// fractions are exact only to 32 microseconds in the year 9000.
 const HELD_TIMES: i64 = 1 << 24;
 
-/// Exclusive.
+/// Range of the times of held messages, exclusive.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
 /// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
-/// a separate time for the index search. Two event types may get the same time, so queries also compare the type.
-/// Must not change: rows and other versions use the same values.
+/// a separate time for the index search. Two types may get the same time, so queries also compare
+/// the type. The times must not change: rows and other versions use them.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -68,7 +69,7 @@ pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statem
     dialect.statement(&text, [dialect.key(aggregate_type.unwrap_or_default())])
 }
 
-/// Locks against finishing, in primary key order.
+/// Locks standing pauses against finishing, in primary key order.
 pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS aggregate_type FROM {} WHERE (ends_at IS NULL OR ends_at > {}) AND aggregate_type IN ",
@@ -84,7 +85,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// Waits for settlements that hold messages for this pause.
+/// Locks an ended pause. Waits for settlements that hold messages for it.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
@@ -111,7 +112,7 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
     )
 }
 
-/// The blocks must be locked and held by the pause. With a condition on the time, the planner could
+/// Releases locked blocks that the pause holds. With a condition on the time, the planner could
 /// read all blocks of the pause for each key.
 pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
@@ -138,7 +139,7 @@ pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) ->
     .statement()
 }
 
-/// A condition on the time must follow, for the index search.
+/// The caller must add a condition on the time, for the index search.
 fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
     let partitions = 0..i64::from(PARTITIONS);
     sql.push(&by_unsequenced_index(dialect));
@@ -213,7 +214,7 @@ pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[
         .statement()
 }
 
-/// The pause must be locked, and hold no message.
+/// Removes a pause, which must be locked and hold no message.
 pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
     let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
     dialect.statement(&text, [type_of(dialect, aggregate_type)])

@@ -20,7 +20,8 @@ pub(super) async fn preflight(
     untested: bool,
 ) -> Result<Vec<SetupProblem>, StoreError> {
     let version = text(db, version_query(db.dialect.backend)).await;
-    // First: a pooler that shares sessions can make other statements fail or affect other clients.
+    // This check is first: a pooler that shares sessions can make other statements fail or affect
+    // other clients.
     let kept = check_sessions(pool, version.as_ref().err()).await;
     kept.map_err(|error| lasting(&error))?;
     let version = version.map_err(|error| unavailable(pool, error))?;
@@ -37,7 +38,7 @@ pub(super) async fn preflight(
     }
 }
 
-/// A missing driver, refused login or failed TLS lasts until an operator acts.
+/// Classifies an error. A missing driver, refused login or failed TLS lasts until an operator acts.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setting(text, "");
@@ -99,7 +100,7 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
 
 async fn mysql(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
-    // Newer servers have only ROW, and no such variable.
+    // Newer servers have only ROW, and no variable for the format.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
         return Err(setting(
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write",
@@ -149,7 +150,8 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// Accepts an unparsable version: a fork may number differently.
+/// Rejects old server versions. Accepts a text without a version, because a fork may number
+/// differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let (name, oldest) = match backend {
         DbBackend::Postgres => ("PostgreSQL", [12, 0, 0]),
@@ -158,7 +160,7 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
         _ => ("SQLite", [3, 35, 0]),
     };
     let text = text.strip_prefix("PostgreSQL ").unwrap_or(text);
-    // Some MariaDB servers prepend it for old clients.
+    // Some MariaDB servers prepend `5.5.5-` for old clients.
     match parse_version(text.strip_prefix("5.5.5-").unwrap_or(text)) {
         Some(version) if version < oldest => Err(StoreError::setup(
             SetupKind::Version,

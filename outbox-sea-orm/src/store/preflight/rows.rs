@@ -1,4 +1,4 @@
-//! Row-level security and missing leases would make the outbox look empty.
+//! Checks for row-level security and missing leases, which would make the outbox look empty.
 
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
@@ -16,7 +16,7 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
     rows.check(&db.dialect)
 }
 
-/// Also rejects harmless policies: a later change would stop the relay silently.
+/// Rejects every policy, even a harmless policy: a later change would stop the relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;

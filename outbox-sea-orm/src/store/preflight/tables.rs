@@ -1,5 +1,5 @@
-//! Checks the tables' version and the relay's privileges, by statements like the relay's that match
-//! no row. Locks only the file on SQLite, briefly.
+//! Checks the tables' version and the relay's privileges, by statements like the relay's statements
+//! that match no row. Locks nothing, except briefly the file on SQLite.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
@@ -13,8 +13,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`: privileges besides
-/// SELECT.
+/// A table to check. `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`:
+/// privileges besides SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
@@ -32,7 +32,7 @@ const DELETE: &str = "DELETE";
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // An unknown type makes the driver run a query with unqualified operators.
+        // Cast to text: for an unknown type, the driver runs a query with unqualified operators.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
@@ -87,7 +87,7 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     for table in &tables {
         check_table(db, table, &mut lacking, &mut words).await?;
     }
-    // Only writers need the head rows.
+    // The relay does not need the head rows, only writers do.
     let heads = format!(
         "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
         db.dialect.aggregates
@@ -167,7 +167,8 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
     }
 }
 
-/// A read-only server may be in a failover, so the relay waits. A file needs an operator.
+/// Classifies a read-only database. A read-only server may be in a failover, so the relay waits. A
+/// file needs an operator.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
@@ -222,7 +223,8 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     ))
 }
 
-/// On MySQL and SQLite, statements with hints fail without the index.
+/// Checks that the indexes exist. On MySQL and SQLite, statements with index hints fail without the
+/// index.
 async fn check_indexes(db: &Session) -> Result<(), StoreError> {
     if db.dialect.backend == DbBackend::Postgres {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Purges old deduplication keys and published messages. Published rows stay published, so
-//! selecting and deleting need no common lock.
+//! Purges old deduplication keys and published messages. Rows are selected and deleted without a
+//! common lock, because published rows stay published.
 
 mod sql;
 
@@ -16,10 +16,12 @@ use super::row::time_of;
 use super::session::Session;
 use crate::sql::micros;
 
-/// MariaDB turns a list of 1,000 or more into a join, and scans the table.
+/// Maximum rows per statement. MariaDB turns a list of 1,000 or more into a join, and scans the
+/// table.
 const ROWS_MAX: usize = 512;
 
-/// Maximum clock difference between a writer and the database. Beyond it, a later round deletes.
+/// Maximum clock difference between a writer and the database. Beyond this difference, a later
+/// round deletes the messages.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
 const BEFORE_ROWS: Uuid = Uuid::nil();
@@ -80,7 +82,8 @@ async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -
     })
 }
 
-/// In a transaction for its isolation level: InnoDB's default locks gaps of deleted rows.
+/// Deletes in a transaction, to set its isolation level: InnoDB's default locks gaps of deleted
+/// rows.
 async fn delete(db: &Session, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
     let deleted = tx.execute(sql::purge(&tx.dialect, ids)).await?.rows_affected();

@@ -32,8 +32,8 @@ pub(crate) fn purgeable(
         .statement()
 }
 
-/// In id order, so that two purges cannot deadlock. Without the hint, MySQL would scan the table
-/// for many rows, and wait for business transactions.
+/// Deletes in id order, so that two purges cannot deadlock. Without the hint, MySQL would scan the
+/// table for many rows, and wait for business transactions.
 pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(match dialect.backend {
         DbBackend::MySql => format!(
@@ -53,8 +53,8 @@ pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
         .statement()
 }
 
-/// Oldest first. SKIP LOCKED prevents deadlocks of two purges on PostgreSQL. MySQL needs READ
-/// COMMITTED, because gap locks block writers.
+/// Deletes the oldest keys first. SKIP LOCKED prevents deadlocks of two purges on PostgreSQL. MySQL
+/// needs READ COMMITTED, because gap locks block writers.
 pub(crate) fn purge_keys(dialect: &Dialect, older_than: Duration, limit: i64) -> Statement {
     let keys = &dialect.dedup_keys;
     let old = format!(

@@ -17,7 +17,7 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Always counts this relay, even if its announcement has expired.
+/// Announces the relay. The result includes this relay, even if its announcement has expired.
 pub(super) async fn announce(
     db: &Session,
     owner: OwnerId,
@@ -31,7 +31,7 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    // Without a transaction, so that concurrent announcements cannot deadlock.
+    // No transaction is open, so that concurrent announcements cannot deadlock.
     db.execute(sql::announce(&db.dialect, announced)).await?;
     db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
         .await?;

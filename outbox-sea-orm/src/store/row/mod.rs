@@ -1,4 +1,5 @@
-//! Reads message rows. A damaged row is returned with the reason, and does not fail its batch.
+//! Reads message rows. A damaged row is returned with the reason, and does not fail its batch of
+//! rows.
 
 pub(super) mod sql;
 
@@ -103,12 +104,12 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
-/// Fails only if the row cannot be identified.
+/// Reads a row. Fails only if the row cannot be identified.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;
     let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
     let id: Option<Uuid> = or_damage(column(row, Column::Id), &mut damage);
-    // SQLite stores any type in any column. No settlement matches such a partition.
+    // SQLite stores any type in any column. No settlement matches a damaged partition.
     let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
     let mut key = |column: Column| {
         let (text, unreadable) = readable(column.name(), get(row, column).map_err(corrupt)?);
@@ -149,7 +150,8 @@ fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }
 
-/// A damaged counter counts as exhausted, so that its message is not retried forever.
+/// Reads a counter. A damaged counter counts as exhausted, so that the message is not retried
+/// forever.
 fn counter(row: &QueryResult, column: Column) -> u32 {
     int(row, column).unwrap_or(u32::MAX)
 }
@@ -233,7 +235,7 @@ fn unsigned<T: TryFrom<i64>>(value: i64, column: Column) -> Result<T, String> {
     T::try_from(value).map_err(|_| format!("{} is {value}", column.name()))
 }
 
-/// Without an id if the id is damaged (SQLite).
+/// Key of a row. It has no message id if the id is damaged (SQLite).
 pub(super) fn row_key(row: &QueryResult) -> Result<RowKey, DbErr> {
     Ok(RowKey {
         row_id: row.try_get("", "row_id")?,

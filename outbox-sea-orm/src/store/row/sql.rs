@@ -1,6 +1,7 @@
 //! The columns of a fetched row.
 //!
-//! Invariant: selected in the order of [`Column`]. Reading by name would double the time.
+//! Invariant: queries select the columns in the order of [`Column`]. Reading columns by name would
+//! double the time.
 
 use outbox_core::message::{KEY_CHARS_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 use sea_orm::DbBackend;
@@ -52,7 +53,7 @@ columns! {
     HeadersBytes = "headers_bytes",
 }
 
-/// Empty if the payload is too large for the reader's memory.
+/// The payload, empty if it is too large for the reader's memory.
 pub(crate) fn payload(dialect: &Dialect) -> String {
     bounded("m.payload", &octets(dialect, "m.payload"), ROW_PAYLOAD_BYTES_MAX)
 }
@@ -61,8 +62,8 @@ fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
     format!("CASE WHEN {octets} <= {bytes_max} THEN {column} ELSE '' END")
 }
 
-/// PostgreSQL must convert JSON to measure it, so a small stored size counts as 0. 1 MiB in 4,000
-/// bytes would need an impossible compression ratio of over 255.
+/// Size of the headers. PostgreSQL must convert JSON to measure it, so a size below 4,000 stored
+/// bytes counts as 0. Headers of 1 MiB cannot be compressed so far.
 fn headers_octets(dialect: &Dialect) -> String {
     let octets = octets(dialect, &headers_text(dialect));
     match dialect.backend {
@@ -92,7 +93,8 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters, up to NUL.
+/// Size of a column in bytes. PostgreSQL does not read the value. SQLite's `length` of a text
+/// counts characters, up to NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -102,7 +104,7 @@ fn octets(dialect: &Dialect, column: &str) -> String {
     }
 }
 
-/// `payload` is null if the row must wait.
+/// The columns of a row. `payload` is null if the row must wait.
 pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     let is_postgres = dialect.backend == DbBackend::Postgres;
     let now = dialect.statement_now();
@@ -112,7 +114,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
             Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
             Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
             Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
-            // Reading a null takes longer.
+            // Reading an id is faster than reading a null.
             Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
             Column::Payload => payload.to_owned(),
             Column::Headers => bounded(
@@ -120,7 +122,8 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 &headers_octets(dialect),
                 ROW_HEADERS_BYTES_MAX,
             ),
-            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000.
+            // Clamped to the year 20000, which the reader rejects, because PostgreSQL overflows at
+            // the end of its range.
             Column::CreatedMicros if is_postgres => {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }

@@ -1,11 +1,11 @@
-//! Records a relay's verdicts about messages.
+//! Stores the outcomes of a relay's publish attempts (verdicts).
 //!
 //! Invariant: nothing is written under a stale epoch. Lease rows are locked in share mode first, so
-//! a takeover waits. An expired lease settles unless taken by another relay. Head rows are not
-//! locked: settlements do not wait for business transactions.
+//! a takeover waits. A relay with an expired lease can settle until another relay takes the lease.
+//! Head rows are not locked: settlements do not wait for business transactions.
 //!
-//! After a crash before the commit, messages are published again under the same ids, and dropped as
-//! duplicates.
+//! After a crash before the commit, the relay publishes the messages again with the same ids, and
+//! broker or inbox drops the duplicates.
 
 pub(super) mod sql;
 
@@ -24,8 +24,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB scans the table for a list of
-/// 1,000.
+/// Maximum rows per statement, a power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB
+/// scans the table for a list of 1,000.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -56,7 +56,7 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, &claimed, settlements))
 }
 
-/// `keep`, if one statement suffices.
+/// Returns `keep` if all messages are published with equal `keep`, so one statement suffices.
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),
@@ -97,7 +97,8 @@ struct Found {
     is_sequenced: bool,
     delayed_until: Option<i64>,
     row_id: i64,
-    /// The aggregate's oldest waiting row. Not read if the row waited and is not delayed.
+    /// The aggregate's oldest waiting row. The query omits this column if the row itself waited and
+    /// is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -113,7 +114,7 @@ impl SettleTransaction<'_> {
             .iter()
             .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
 
-        // 1. Published messages. Waiting rows are read before their deletion.
+        // 1. Published messages. Waiting rows are read before they are deleted.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
@@ -134,14 +135,14 @@ impl SettleTransaction<'_> {
             return Ok(());
         }
 
-        // 2. Pauses, before blocks, as at the end of a pause.
+        // 2. Pauses. They are locked before blocks, as at the end of a pause.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
             .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pause::standing(self.tx, types.collect()).await?;
 
-        // 3. Blocks, all locked by key before any change.
+        // 3. Blocks. All are locked by key before any change.
         let sequenced = found.values().filter(|row| row.is_sequenced);
         let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
@@ -149,7 +150,7 @@ impl SettleTransaction<'_> {
         let changes = Changes::decide(&others, &found, &paused, &mut blocks);
         block::put(self.tx, &blocks).await?;
 
-        // 4. The rows.
+        // 4. Message rows.
         for ((failure, waited), keys) in &changes.failed {
             for keys in keys.chunks(ROWS_MAX) {
                 let statement = sql::fail(&self.tx.dialect, self.rows(keys, *waited), failure);
@@ -210,10 +211,11 @@ impl SettleTransaction<'_> {
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// A broker often returns one error for many messages.
+    /// Row keys by failure and whether the row waited. A broker often returns one error for many
+    /// messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     waiting: Vec<RowKey>,
-    /// Row id of the oldest row that these verdicts make waiting.
+    /// Row id of each aggregate's oldest message that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -226,7 +228,7 @@ impl Changes {
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
-            // Settled by an earlier call.
+            // An earlier call has settled the row.
             let Some(row) = found.get(&settlement.key()) else {
                 continue;
             };
@@ -249,7 +251,7 @@ impl Changes {
                     changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
-                    // One message at a time halts an aggregate. The next waits.
+                    // Only one message at a time halts an aggregate. A second dead message waits.
                     let dead =
                         !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
                     let failure = Failure {
@@ -300,7 +302,7 @@ impl Changes {
         if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // The oldest waiting message decides when the block ends.
+        // An aggregate's oldest waiting message decides when its block ends.
         if self.becomes_oldest(row) {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
@@ -309,7 +311,7 @@ impl Changes {
         }
     }
 
-    /// True if the row is now the oldest.
+    /// Whether the row is now its aggregate's oldest waiting row.
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
@@ -325,7 +327,7 @@ fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }
 
-/// False, without a change, if the aggregate is halted.
+/// Changes an aggregate's block. Returns false, without a change, if the aggregate is halted.
 fn put(
     blocks: &mut BTreeMap<Key, Block>,
     row: &Found,

@@ -8,7 +8,7 @@ use crate::sql::{Dialect, Sql};
 use crate::store::block::sql::waiting_where;
 use crate::store::lease::sql::push_claimed;
 
-/// In partitions with a locked lease.
+/// Rows to settle. Only rows in `partitions`, whose leases are locked, change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
@@ -20,16 +20,17 @@ pub(crate) struct Rows<'a> {
 pub(crate) struct Failure {
     pub(crate) dead: bool,
     pub(crate) attempt: bool,
-    /// `None` does not count a failure.
+    /// Error of the publish attempt. `None` does not count a failure.
     pub(crate) error: Option<String>,
-    /// In microseconds since 1970.
+    /// End of an unsequenced row's delay, in microseconds since 1970.
     pub(crate) until_micros: Option<i64>,
 }
 
 /// The usual settlement on PostgreSQL, in one round trip. Returns the partitions still owned.
 ///
 /// Lease rows are locked in share mode by primary key, so a takeover waits; after its own wait,
-/// PostgreSQL compares the epoch again. The scalar subquery locks before the first row is read.
+/// PostgreSQL compares the epoch again. The scalar subquery locks the leases before the first
+/// message row is read.
 pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases);
@@ -50,7 +51,8 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
 
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
-    // One index lookup, only if a verdict may need it.
+    // The oldest waiting row costs an index lookup, so the query selects it only if a verdict may
+    // need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -76,12 +78,13 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Row locks only. A kept row leaves the index of pending rows; no other index changes.
+/// Marks or deletes published rows. Locks only rows. A kept row leaves the index of pending rows;
+/// no other index changes.
 pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
     let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(match (keep, dialect.backend) {
         (true, _) => format!("UPDATE {messages}{by_primary} SET status = 1, published_at = {now}"),
-        // Other forms allow no hint.
+        // MySQL allows an index hint only in this form of DELETE.
         (false, DbBackend::MySql) => format!("DELETE m FROM {messages} m{by_primary}"),
         (false, _) => format!("DELETE FROM {messages}"),
     });

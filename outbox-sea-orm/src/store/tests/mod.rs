@@ -1,7 +1,6 @@
 //! Bounds the rows that each statement reads, with stale and fresh statistics.
 //!
-//! PostgreSQL counts rows, MariaDB index entries. On SQLite, the plan must name an index and not
-//! sort.
+//! PostgreSQL counts rows, MariaDB index entries. On SQLite, a plan must use an index and not sort.
 
 mod plans;
 mod share;
@@ -196,7 +195,7 @@ impl World {
         }
     }
 
-    /// The larger result of the custom and generic plan.
+    /// Rows read by the statement: the larger result of the custom and generic plan.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();
@@ -225,7 +224,7 @@ impl World {
     }
 
     async fn read_on_mariadb(&self, statement: &Statement) -> i64 {
-        // FLUSH commits.
+        // FLUSH commits the open transaction.
         self.run("FLUSH STATUS").await;
         self.run("BEGIN").await;
         self.rows(statement.clone()).await;

@@ -1,7 +1,7 @@
 //! Finds the first row ids of each partition on MariaDB and SQLite.
 //!
-//! Invariant: per partition, the result is a gapless prefix of the rows not in flight. Snapshots
-//! may differ between statements.
+//! Invariant: per partition, the result is a gapless prefix of the rows not in flight, although
+//! snapshots differ between statements.
 
 pub(crate) mod sql;
 
@@ -18,8 +18,8 @@ struct Found {
     read: i64,
 }
 
-/// True: there may be more. `look_up(partitions, n)` selects the first `n` rows of each partition
-/// as (`partition_no`, `place`, `row_id`).
+/// Returns row ids, and whether there may be more. `look_up(partitions, n)` selects the first `n`
+/// rows of each partition as (`partition_no`, `place`, `row_id`).
 pub(crate) async fn first(
     db: &Session,
     scope: Scope<'_>,
@@ -29,8 +29,8 @@ pub(crate) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // A partition with over twice its share of rows in flight is queried again for four times as
-    // many. Rows read stay below the limit plus a few times the rows in flight.
+    // A partition with over twice its share of rows in flight is queried again, for four times as
+    // many rows. The number of rows read stays below the limit plus a few times the rows in flight.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

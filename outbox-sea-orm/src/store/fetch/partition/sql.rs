@@ -13,8 +13,8 @@ use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 use crate::store::row::sql::{columns, payload};
 
-/// The status condition is the predicate of only the index by partition. Otherwise a plan cached
-/// for an empty table could scan the pending rows of all partitions.
+/// Selects pending rows. Only the index by partition has the status condition as predicate.
+/// Otherwise a plan cached for an empty table could scan all partitions.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
     push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
@@ -39,7 +39,7 @@ pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]
     sql.statement()
 }
 
-/// As (`partition_no`, `place`, `row_id`), from the index alone.
+/// Selects (`partition_no`, `place`, `row_id`) of pending rows from the index alone.
 pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -> Statement {
     union(dialect, partitions, |sql, partition| {
         let text = format!(
@@ -80,13 +80,13 @@ pub(crate) fn first_unsequenced(
     })
 }
 
-/// At most `share` per partition, ordered on PostgreSQL only.
+/// Ended blocks, at most `share` per partition, ordered only on PostgreSQL.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
     let columns = block_columns(dialect);
     if dialect.backend == DbBackend::Postgres {
         let mut sql = dialect.sql(format!("SELECT {columns}"));
         push_each_own(&mut sql, scope.partitions, &dialect.blocks, "h");
-        // The predicate of `of_any_partition` would match another index.
+        // With the predicate of `of_any_partition`, PostgreSQL could choose another index.
         sql.push(" AND h.blocked_until <= ").push(dialect.statement_now());
         push_not_of(dialect, &mut sql, "h", excluding);
         push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
@@ -105,8 +105,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Waiting messages must not overtake these. There are few besides the rows in flight, because a
-/// scan has passed the row ids of waiting rows. `bounds`: partitions with a row id each.
+/// Pending messages that waiting messages must not overtake. Most are in flight, because a scan has
+/// passed the row ids of waiting rows. `bounds`: partitions with a row id each.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
     let columns = format!(
         "{} AS partition_no, m.row_id, m.id, {}",
@@ -139,7 +139,7 @@ fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql
     let mut sql = dialect.sql("");
     for (n, partition) in partitions.iter().enumerate() {
         sql.push(if n == 0 { "" } else { " UNION ALL " });
-        // SQLite forbids parentheses around a part.
+        // SQLite forbids parentheses around a part of a union.
         sql.push(match dialect.backend {
             DbBackend::Sqlite => "SELECT * FROM (",
             _ => "(",
@@ -164,12 +164,12 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// One nonzero byte, as MySQL generates it. No aggregate has this key.
+/// A key that no aggregate has: one nonzero byte, as MySQL generates it.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
 
-/// Databases limit the values per statement.
+/// Groups keys by partition, because databases limit the values per statement.
 fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
     let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
     for key in keys {
@@ -192,7 +192,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     sql.push_with(&text, [integers(partitions)]);
 }
 
-/// The limit per partition is hidden from the planner (`Dialect::limited`), the total is not.
+/// The planner sees only the total limit, not the limit per partition.
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
     sql.push_with(&text, [share.into(), limit.into()]);
