@@ -1,4 +1,4 @@
-//! Collects all mistakes of one macro call, so that a user sees them at once.
+//! Collects all mistakes of one macro call, so that a user sees all mistakes at once.
 //!
 //! Invariant: dropping an unfinished [`Diagnostics`] panics, because unreported mistakes would let
 //! wrong code compile.
@@ -11,7 +11,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
 pub(crate) struct Diagnostics {
-    /// `None` once finished.
+    /// Mistakes found so far. `None` once finished.
     errors: RefCell<Option<Vec<syn::Error>>>,
 }
 
@@ -22,12 +22,12 @@ impl Diagnostics {
         }
     }
 
-    /// `at`: the wrong tokens. `fix`: the text to type instead.
+    /// Reports a mistake. `at`: the wrong tokens. `fix`: the text to type instead.
     pub(crate) fn error(&self, at: impl ToTokens, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new_spanned(at, message(wrong, fix)));
     }
 
-    /// Without tokens, such as an attribute without arguments.
+    /// Reports a mistake without wrong tokens, such as missing arguments of an attribute.
     pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new(span, message(wrong, fix)));
     }
@@ -51,7 +51,7 @@ impl Drop for Diagnostics {
     }
 }
 
-// On stable, a macro cannot attach a note, so the fix is a second line of the message.
+// On stable Rust, a macro cannot attach a note, so the fix is a second line of the message.
 fn message(wrong: impl Display, fix: impl Display) -> String {
     format!("{wrong}\nnote: {fix}")
 }
@@ -62,7 +62,6 @@ pub(crate) struct Expansion {
 }
 
 impl Expansion {
-    /// Followed by a `compile_error!` for each mistake.
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut tokens = self.tokens;
         tokens.extend(self.errors.iter().map(syn::Error::to_compile_error));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::names::Fault;
 
-/// Adding this much to a clock cannot overflow.
+/// Longest duration. Adding it to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// A whole number and a unit, at most 366 days.
+/// Parses a whole number and a unit, at most 366 days.
 pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration, Fault> {
     let Some(duration) = parse(text) else {
         return Err(Fault {
@@ -25,7 +25,7 @@ pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration,
     Ok(duration)
 }
 
-/// `min..max`, both above zero.
+/// Parses `min..max`, both above zero.
 pub(crate) fn range(key: &str, text: &str, example: &str) -> Result<(Duration, Duration), Fault> {
     let fault = |wrong: String, fix: String| Err(Fault { wrong, fix });
     let Some((min, max)) = text.split_once("..") else {
@@ -55,7 +55,7 @@ fn parse(text: &str) -> Option<Duration> {
         "d" => 86_400_000,
         _ => return None,
     };
-    // A number too large for an integer is too long in any unit.
+    // A number too large for an integer is too long a duration in any unit.
     let count = || number.parse().unwrap_or(u64::MAX);
     (!number.is_empty()).then(|| Duration::from_millis(count().saturating_mul(unit_ms)))
 }

@@ -1,7 +1,7 @@
 //! Parses lists of keys (`flag, key = value`) in attributes.
 //!
-//! Invariant: each key is cut out before it is parsed, so a mistake in one does not hide the next.
-//! `syn`'s own parser stops at the first mistake.
+//! Invariant: each key is cut out before it is parsed, so a mistake in one key does not hide
+//! mistakes in later keys. `syn`'s own parser stops at the first mistake.
 
 use std::mem;
 
@@ -17,7 +17,7 @@ use crate::diagnostics::Diagnostics;
 pub(crate) enum Slot<T> {
     #[default]
     Absent,
-    /// Wrong and already reported: neither missing nor usable.
+    /// The key is wrong and already reported: neither missing nor usable.
     Faulty,
     Given(T),
 }
@@ -42,7 +42,7 @@ impl<T> Slot<T> {
         matches!(self, Slot::Absent)
     }
 
-    /// The nearer place (`self`) wins.
+    /// Merges the values of two places. The nearer place (`self`) wins.
     pub(crate) fn or(self, farther: Self) -> Self {
         match (self, farther) {
             (Slot::Given(value), _) | (_, Slot::Given(value)) => Slot::Given(value),
@@ -64,7 +64,7 @@ pub(crate) struct Word {
     pub(crate) arguments: Option<Group>,
 }
 
-/// Cuts the arguments of an attribute into keys. Returns `false` after reporting anything else.
+/// Cuts the arguments of an attribute into keys. Reports anything else, and then returns `false`.
 pub(crate) fn read<'a>(
     arguments: TokenStream,
     legal: &'a [&'a str],
@@ -93,7 +93,7 @@ pub(crate) fn read<'a>(
     all_keys
 }
 
-// Also splits before a word that follows a value, where a comma is missing.
+// The split also happens before a word that follows a value, where a comma is missing.
 fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
     let mut items = Vec::new();
     let mut item = Vec::new();
@@ -124,30 +124,30 @@ fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> 
 }
 
 impl Written<'_> {
-    /// `key = "…"`.
+    /// Reads `key = "…"`.
     pub(crate) fn string(self, slot: &mut Slot<LitStr>) {
         self.value(slot, "a string literal", "\"…\"", syn::parse2);
     }
 
-    /// `key = ["…", "…"]`, not empty.
+    /// Reads `key = ["…", "…"]`, not empty.
     pub(crate) fn strings(self, slot: &mut Slot<Vec<LitStr>>) {
         let kind = "string literals in brackets, at least one";
         self.value(slot, kind, "[\"…\"]", |tokens| parse_strings.parse2(tokens));
     }
 
-    /// `key = 1`.
+    /// Reads `key = 1`.
     pub(crate) fn integer(self, slot: &mut Slot<LitInt>) {
         self.value(slot, "a whole number without quotes", "1", syn::parse2);
     }
 
-    /// `key = ::some::path`.
+    /// Reads `key = ::some::path`.
     pub(crate) fn path(self, slot: &mut Slot<Path>) {
         self.value(slot, "a path without quotes", "::some::path", |tokens| {
             Path::parse_mod_style.parse2(tokens)
         });
     }
 
-    /// `key = word` or `key = word(…)`. Does not check the contents of the parentheses.
+    /// Reads `key = word` or `key = word(…)`, but does not check the contents of the parentheses.
     pub(crate) fn word(self, slot: &mut Slot<Word>, words: &[&str]) {
         let (key, diagnostics) = (self.key.clone(), self.diagnostics);
         let kind = format!("one of {}, without quotes", enumerate(words));
@@ -168,7 +168,7 @@ impl Written<'_> {
         }
     }
 
-    /// `key` alone, kept for later errors.
+    /// Reads `key` alone. The slot keeps it for later errors.
     pub(crate) fn flag(self, slot: &mut Slot<Ident>) {
         let Some(written) = self.first(slot) else { return };
         let key = &written.key;
@@ -230,7 +230,7 @@ impl Written<'_> {
         }
     }
 
-    // `None` after reporting a repeated key.
+    // `None` if the key is repeated, after reporting it.
     fn first<T>(self, slot: &Slot<T>) -> Option<Self> {
         if slot.is_absent() {
             return Some(self);
@@ -269,7 +269,7 @@ fn legal_keys(legal: &[&str]) -> String {
     format!("legal keys are {}", enumerate(legal))
 }
 
-/// "`a`, `b` and `c`".
+/// Joins words: "`a`, `b` and `c`".
 fn enumerate(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

@@ -1,12 +1,12 @@
-//! The rules for stored or sent names. A wrong name would otherwise fail later, in a subject, a
-//! filter or a primary key.
+//! The rules for names that are stored or sent. A wrong name would otherwise fail later, in a
+//! subject, a filter or a primary key.
 
-/// Bytes of aggregate, event and consumer names.
+/// Maximum bytes of aggregate, event and consumer names.
 const NAME_BYTES_MAX: usize = 64;
-/// Bytes of a fixed subject.
+/// Maximum bytes of a fixed subject.
 const SUBJECT_BYTES_MAX: usize = 255;
 
-/// The problem, and the text to type instead.
+/// Problem of a name, and the text to type instead.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) wrong: String,
@@ -20,7 +20,7 @@ fn fault(wrong: impl Into<String>, fix: impl Into<String>) -> Result<(), Fault> 
     })
 }
 
-/// `[a-z][a-z0-9_-]*`, at most 64 bytes.
+/// Checks a name against `[a-z][a-z0-9_-]*`, at most 64 bytes.
 pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     if text.contains('.') {
         return fault(
@@ -34,7 +34,7 @@ pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     name(key, text, starts && text.bytes().all(is_legal), rule)
 }
 
-/// `[A-Za-z0-9_-]{1,64}`.
+/// Checks a consumer name against `[A-Za-z0-9_-]{1,64}`.
 pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     let rule = "consists of `A-Z`, `a-z`, `0-9`, `-` and `_`";
@@ -110,7 +110,7 @@ pub(crate) fn subject(text: &str) -> Result<(), Fault> {
 /// `order_placed`.
 pub(crate) fn suggestion(text: &str) -> Option<String> {
     if !text.is_ascii() {
-        // Without its other letters it would be a different word.
+        // Without its other letters, the name would be a different word.
         return None;
     }
     let mut name = String::new();
@@ -138,7 +138,7 @@ pub(crate) fn suggestion(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Empty `expected`: accepted.
+    // Checks an outcome. An empty `expected` means that the name is accepted.
     fn check(outcome: Result<(), Fault>, expected: &str) {
         match outcome {
             Ok(()) => assert_eq!(expected, "", "was accepted"),

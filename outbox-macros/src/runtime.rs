@@ -31,7 +31,8 @@ impl Runtime {
             Self::Inbox => ("outbox-inbox", "outbox_inbox", "inbox"),
         };
         if let Some(name) = name_of(package) {
-            // `crate_name` returns the package; cargo uses the library, unless `Cargo.toml` renames.
+            // `crate_name` returns the package name. Code uses the library name, unless
+            // `Cargo.toml` renames the dependency.
             let is_renamed = name != package.replace('-', "_");
             let name = ident(if is_renamed { &name } else { library });
             return parse_quote!(::#name);
@@ -48,7 +49,7 @@ impl Runtime {
 fn dependency(package: &str) -> Option<String> {
     match crate_name(package).ok()? {
         FoundCrate::Name(name) => Some(name),
-        // The library's own tests, examples and doc tests see it from outside.
+        // The library's own tests, examples and doc tests use the library as an external crate.
         FoundCrate::Itself => Some(package.replace('-', "_")),
     }
 }
@@ -63,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Pairs of package and name.
+    /// Checks the paths for dependencies given as pairs of package and name.
     #[track_caller]
     fn check(dependencies: &[(&str, &str)], core: &str, inbox: &str) {
         let name_of = |package: &str| {

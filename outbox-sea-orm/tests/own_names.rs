@@ -1,7 +1,7 @@
 //! A process with other table names does not write to the default tables by mistake.
 //!
-//! Names in use are process-wide, so each case starts this program again. The database has both
-//! sets of tables from plain SQL, which marks no names as used.
+//! Each case starts this program again, because the names in use are process-wide. Plain SQL
+//! creates both sets of tables, because it marks no names as used.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected failure must fail the test")]
 

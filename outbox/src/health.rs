@@ -6,17 +6,17 @@ use outbox_inbox::InboxHealthCheck;
 use outbox_log::LogHealthCheck;
 
 /// The health of a [`Runner`](crate::Runner)'s relays and inboxes, from
-/// [`Runner::health`](crate::Runner::health). Reading never waits. All clones return the same
-/// health.
+/// [`Runner::health`](crate::Runner::health). Reading the health never waits. All clones return the
+/// same health.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunnerHealth {
-    /// In order of addition.
+    /// Health of the relays, in order of addition.
     pub relays: Vec<HealthCheck>,
-    /// In order of addition.
+    /// Health of the log relays, in order of addition.
     #[cfg(feature = "log")]
     pub log_relays: Vec<LogHealthCheck>,
-    /// In order of addition.
+    /// Health of the inboxes, in order of addition.
     pub inboxes: Vec<InboxHealthCheck>,
 }
 

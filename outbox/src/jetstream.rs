@@ -25,8 +25,8 @@ use sea_orm::DatabaseConnection;
 /// # }
 /// ```
 pub trait EventStreamExt: sealed::Sealed {
-    /// A relay that publishes the outbox in `db` to this stream once it runs. Give it its own pool
-    /// (3 connections), so that a busy service does not delay the relay.
+    /// Creates a relay that publishes the outbox in `db` to this stream once it runs. Give the
+    /// relay its own pool (3 connections), so that a busy service does not delay it.
     ///
     /// Equivalent to `Relay::new(SqlStore::new(db), stream.publisher(client))`. Use that form for
     /// other table names ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or
@@ -34,8 +34,8 @@ pub trait EventStreamExt: sealed::Sealed {
     #[must_use]
     fn relay(&self, db: DatabaseConnection, client: Client) -> Relay<SqlStore, JetStreamPublisher>;
 
-    /// An inbox that, once it runs, receives from this stream and runs the linked handlers, with
-    /// transactions in `db`.
+    /// Creates an inbox that, once it runs, receives messages from this stream and runs the
+    /// program's handlers with transactions in `db`.
     ///
     /// Equivalent to `Inbox::new(db, stream.subscriber(client))`. Use that form for subscriber
     /// settings ([`SubscriberConfig`](crate::nats::SubscriberConfig)).

@@ -11,8 +11,8 @@
 //! - Its effect is applied once per consumer if the effect uses the handler's transaction, while
 //!   the inbox stores the message id (15 days by default).
 //!
-//! **Not guaranteed**: one copy on the wire, order between aggregates, effects outside the database
-//! exactly once.
+//! **Not guaranteed**: a single delivery, order between aggregates, exactly-once effects outside
+//! the database.
 //!
 //! ```no_run
 //! use outbox::prelude::*;
@@ -125,8 +125,9 @@
 //! modules by name: the `core` of `use outbox::*` collides with Rust's.
 //!
 //! The macros find this crate under any name in `Cargo.toml`, but use `outbox-core` or
-//! `outbox-inbox` if named there. If these are only development or optional dependencies, write
-//! `#[domain_event(crate = outbox::core)]` and `#[idempotent_handler(…, crate = outbox::inbox)]`.
+//! `outbox-inbox` if named there. If `outbox-core` or `outbox-inbox` is only a development or
+//! optional dependency, write `#[domain_event(crate = outbox::core)]` and `#[idempotent_handler(…,
+//! crate = outbox::inbox)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -142,7 +143,7 @@ pub mod testing;
 pub use health::RunnerHealth;
 #[cfg(feature = "nats")]
 pub use jetstream::EventStreamExt;
-/// Any error, as readable text.
+/// An error of any type, as readable text.
 #[doc(inline)]
 pub use outbox_core::Failure;
 /// Opens a connection pool, and waits for its database.

@@ -1,7 +1,7 @@
 //! Runs the relays and inboxes of a process together until a shutdown.
 //!
 //! Invariants: each relay and inbox runs in its own task. When one fails, panics or is cancelled,
-//! the others shut down as on a signal, and the first failure is the result.
+//! the other tasks shut down as on a signal, and the run returns the first failure.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,13 +43,13 @@ impl std::fmt::Debug for Runner {
     }
 }
 
-/// Reports, in order of addition.
+/// Reports of a completed run, in order of addition.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// Per relay and log relay.
+    /// One report per relay and log relay.
     pub relays: Vec<RelayReport>,
-    /// Per inbox.
+    /// One report per inbox.
     pub inboxes: Vec<InboxReport>,
 }
 
@@ -63,14 +63,14 @@ pub enum RunError {
     /// An inbox could not start, or a consumer panicked.
     #[error(transparent)]
     Inbox(#[from] InboxError),
-    /// Neither relay nor inbox.
+    /// The runner has neither a relay nor an inbox.
     #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
     Empty,
     /// A relay or inbox panicked. The panic message is on standard error.
     #[error("a relay or an inbox panicked; the panic message is on standard error")]
     Panicked,
-    /// The Tokio runtime shut down first and cancelled a relay or inbox. Like a crash: nothing is
-    /// lost, but leases must expire, and messages in flight are redelivered.
+    /// The Tokio runtime shut down first and cancelled a relay or inbox. The effect is like a
+    /// crash: nothing is lost, but leases must expire, and messages in flight are redelivered.
     #[error(
         "the runtime ended before its relays and inboxes; wait for `Runner::run` before the runtime is dropped"
     )]
@@ -83,7 +83,6 @@ enum Report {
 }
 
 impl Runner {
-    /// An empty runner.
     pub fn new() -> Self {
         Self::default()
     }
@@ -119,23 +118,23 @@ impl Runner {
         self
     }
 
-    /// Health of the relays and inboxes added so far. Call it before [`Self::run`], and read it
-    /// while they run, for example in probes as in [`Inbox::health`].
+    /// Health of the relays and inboxes added so far. Call this before [`Self::run`], and read the
+    /// health during the run, for example in probes as in [`Inbox::health`].
     #[must_use]
     pub fn health(&self) -> RunnerHealth {
         self.health.clone()
     }
 
-    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in
-    /// flight, each within its own `shutdown_timeout`; the pending parts are logged. A second
-    /// signal ends the wait: running work is rolled back and released
-    /// ([`shutdown::hurry`](outbox_core::shutdown::hurry)). Call it once per program: from then on
+    /// Runs until Ctrl-C or, on Unix, SIGTERM. After the signal, every relay and inbox finishes its
+    /// messages in flight, each within its own `shutdown_timeout`. Unfinished relays and inboxes
+    /// are logged. A second signal ends the wait: running work is rolled back and released
+    /// ([`shutdown::hurry`](outbox_core::shutdown::hurry)). Call this once per program: afterwards
     /// these signals no longer end the process.
     ///
     /// # Errors
     ///
-    /// The first failure of a relay or inbox, or [`RunError::Empty`]. After it the others shut
-    /// down: their reports are lost, their failures logged.
+    /// The first failure of a relay or inbox, or [`RunError::Empty`]. After a failure the other
+    /// relays and inboxes shut down. Their reports are lost, their failures logged.
     ///
     /// # Cancellation
     ///
@@ -145,8 +144,8 @@ impl Runner {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// As [`Self::run`], until `shutdown` is cancelled. If it ends for another reason, it cancels
-    /// `shutdown`, so that a concurrent server ends too:
+    /// As [`Self::run`], until `shutdown` is cancelled. If the run ends for another reason, it
+    /// cancels `shutdown`, so that a concurrent server ends too:
     ///
     /// ```no_run
     /// # async fn run(

@@ -10,21 +10,21 @@ use sea_orm_migration::MigrationTrait;
 /// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start:
 /// existing rows stay.
 ///
-/// Several processes may call it at once: one migrates under a database lock while the others wait.
-/// The tables `outbox_migrations` and `inbox_migrations` record the applied migrations, not
-/// `seaql_migrations`. A service with a SeaORM migrator can use `migrations` (feature `migrator`)
-/// instead, but not both in one database.
+/// Several processes may call it at once: one process migrates under a database lock, and the
+/// others wait. The tables `outbox_migrations` and `inbox_migrations` record the applied
+/// migrations, not `seaql_migrations`. A service with a SeaORM migrator can use `migrations`
+/// (feature `migrator`) instead, but not both in one database.
 ///
 /// # Errors
 ///
-/// The database's error; the outbox, migrated first, may be complete. On PostgreSQL and SQLite the
-/// failed part changes nothing; on MySQL some tables may remain. Calling again continues in every
-/// case.
+/// The database's error. The outbox is migrated before the inbox, and may be complete. On
+/// PostgreSQL and SQLite, the failed migration changes nothing. On MySQL, some tables may remain.
+/// Calling again continues in every case.
 ///
 /// # Cancellation
 ///
-/// Dropping the future does not stop the current part; the other part may not begin. Calling again
-/// continues.
+/// Dropping the future does not stop the running migration, but the inbox migration may not begin.
+/// Calling again continues.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }
@@ -46,7 +46,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 /// The migrations of outbox and inbox, for the application's own migrator, which records them in
 /// `seaql_migrations` (feature `migrator`).
 ///
-/// They depend on no other migrations. Their names start with `outbox_` and `inbox_`.
+/// These migrations depend on no other migrations. Their names start with `outbox_` and `inbox_`.
 ///
 /// ```
 /// use outbox::sea_orm::TableNames;

@@ -1,8 +1,8 @@
 //! Support for a service's tests: a database per test, an in-memory broker, and a harness for
 //! handlers.
 //!
-//! Only the broker is simulated; the rest is production code. Needs feature `testing`, and `sqlite`
-//! for [`TestDatabase`].
+//! Only the broker is simulated; the other code is production code. The module needs feature
+//! `testing`; [`TestDatabase`] also needs `sqlite`.
 
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
@@ -21,7 +21,8 @@ mod database {
     /// A SQLite database in its own temporary file, with all tables. Dropping the value deletes the
     /// file.
     ///
-    /// A file, because each connection to `sqlite::memory:` opens a separate database.
+    /// The database is a file, because each connection to `sqlite::memory:` opens a separate
+    /// database.
     ///
     /// ```
     /// # use outbox::testing::TestDatabase;
@@ -49,7 +50,7 @@ mod database {
         /// As [`Self::create`], with other table names. SQLite has no schemas: a service with a
         /// schema uses only its prefix in tests.
         ///
-        /// The default tables are missing, so recording in a plain SeaORM transaction is rejected.
+        /// The default tables do not exist, so recording in a plain SeaORM transaction is rejected.
         ///
         /// ```standalone_crate
         /// # use serde::{Deserialize, Serialize};
@@ -90,14 +91,16 @@ mod database {
                 folder: tempfile::tempdir().map_err(no_folder)?,
             };
             let db = database.connect().await?;
-            // Persists in the file; readers and the writer do not wait for each other.
+            // WAL mode persists in the file. In this mode, readers and the writer do not wait for
+            // each other.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
             crate::migrate_with(&db, names).await?;
             db.close().await?;
             Ok(database)
         }
 
-        /// Opens a pool of at most ten connections. Use one for the service and one per relay.
+        /// Opens a pool of at most ten connections. Use one pool for the service and one pool per
+        /// relay.
         ///
         /// # Errors
         ///

@@ -1,4 +1,4 @@
-//! The keys of `#[domain_event(…)]`, and the places where each is legal.
+//! The keys of `#[domain_event(…)]`, and the places where each key is legal.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::{Attribute, LitInt, LitStr, Meta, Path};
@@ -122,7 +122,6 @@ impl Keys {
         true
     }
 
-    // One message is enough.
     fn excuse_missing(&mut self) {
         excuse(&mut self.aggregate);
         excuse(&mut self.name);

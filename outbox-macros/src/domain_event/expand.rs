@@ -25,7 +25,8 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             quote!(&<Self as #crate_path::DomainEvent>::DESCRIPTORS[#index])
         },
     );
-    // With the span of the field's type, where the compiler then reports an unsupported type.
+    // This code has the span of the field's type, so the compiler reports an unsupported type
+    // there.
     let aggregate_id = by_event(
         event_type,
         |event| Some(&event.aggregate_id),
@@ -133,7 +134,7 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     } else {
         ident.unraw().to_string()
     };
-    // The line of the struct or variant instead of the derive.
+    // The reported line is the line of the struct or variant, not of the derive.
     let line = quote_spanned!(event.ident.span()=> ::core::line!());
     quote! {
         #crate_path::EventDescriptor {

@@ -6,7 +6,7 @@ use quote::quote;
 
 use super::model::{Body, Declaration};
 
-/// Nothing for a union or a generic type: a stand-in would add errors about bounds.
+/// Emits nothing for a union or a generic type: an implementation would add errors about bounds.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let Declaration {
         ident,

@@ -1,4 +1,4 @@
-//! The item as declared, and the events that it describes once all rules hold.
+//! The declared item, and its events once all rules hold.
 
 use proc_macro2::Ident;
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
@@ -30,7 +30,7 @@ pub(super) struct VariantDeclaration {
 }
 
 pub(super) struct FieldDeclaration {
-    /// A name, or an index in a tuple.
+    /// Name of the field, or its index in a tuple.
     pub(super) field: KeyField,
     pub(super) keys: Keys,
     pub(super) serde: SerdeKeys,
@@ -56,7 +56,7 @@ pub(super) struct Event {
     pub(super) sensitive: Vec<String>,
 }
 
-/// Errors about the field point at the type.
+/// A field and its type, which marks the position of errors about the field.
 #[derive(Clone)]
 pub(super) struct KeyField {
     pub(super) member: Member,
@@ -64,7 +64,7 @@ pub(super) struct KeyField {
 }
 
 impl Declaration {
-    /// Reports only unreadable keys.
+    /// Reads the item. Reports only unreadable keys.
     pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
         let place = if matches!(input.data, Data::Enum(_)) {
             Place::Enum

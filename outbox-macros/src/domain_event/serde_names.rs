@@ -1,7 +1,7 @@
 //! The names that serde gives to a field in a payload.
 //!
-//! Invariant: an uncertain name is no name, because masking by a wrong name would show the value.
-//! Mistakes in serde's attributes are reported by its own derive.
+//! Invariant: a field whose payload name is uncertain gets no name, because masking by a wrong name
+//! would show the value. serde's own derive reports mistakes in serde's attributes.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
@@ -17,7 +17,7 @@ struct SerdeKey {
     value: Option<String>,
 }
 
-/// `rename(serialize = "a", deserialize = "b")` has one value each.
+/// `rename(serialize = "a", deserialize = "b")` has one value per side.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Both,
@@ -114,7 +114,7 @@ impl Places<'_> {
         Ok(names)
     }
 
-    /// Rejects attributes that leave the name to other code.
+    /// Rejects serde attributes that leave the name to other code.
     fn check(&self) -> Result<(), Nameless> {
         let unknown = |key: &str, place: &str| {
             Err(Nameless {
@@ -188,7 +188,7 @@ fn in_case(case: Option<&str>, field: &str) -> String {
         Some("UPPERCASE" | "SCREAMING_SNAKE_CASE") => field.to_ascii_uppercase(),
         Some("kebab-case") => field.replace('_', "-"),
         Some("SCREAMING-KEBAB-CASE") => field.to_ascii_uppercase().replace('_', "-"),
-        // `lowercase` and `snake_case` do not change fields.
+        // `lowercase` and `snake_case` do not change field names.
         _ => field.to_owned(),
     }
 }

@@ -1,5 +1,4 @@
-//! Tests of the derive's rules. Wording and position of errors are tested in
-//! `outbox-inbox/tests/ui`.
+//! Tests of the derive's rules. `outbox-inbox/tests/ui` tests wording and position of errors.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

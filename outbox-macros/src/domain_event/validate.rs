@@ -1,7 +1,7 @@
 //! All rules of the derive.
 //!
 //! Invariant: each mistake is reported once, at the narrowest place. A misplaced key
-//! ([`Slot::Faulty`]) is not reported as missing elsewhere.
+//! ([`Slot::Faulty`]) is not also reported as missing.
 
 use std::collections::HashMap;
 use std::iter;
@@ -17,7 +17,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// `None` only after a reported mistake.
+/// Checks the item. `None` only after a reported mistake.
 pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
     check_item(declaration, diagnostics);
     let candidates = Candidate::of(declaration);
@@ -82,7 +82,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// `Faulty` if the key is wrong in any place.
+    /// Value of a key, `Faulty` if the key is wrong in any place.
     fn slot<T>(&self, of: fn(&Keys) -> &Slot<T>) -> Slot<&'a T> {
         iter::once(self.keys)
             .chain(self.outer)
@@ -294,7 +294,7 @@ fn version(literal: &LitInt) -> Option<u32> {
     (version >= 1 && ["", "u32"].contains(&literal.suffix())).then_some(version)
 }
 
-/// If no event has an aggregate, that is a single mistake of the item.
+/// If no event has an aggregate, the check reports one mistake of the item.
 fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], diagnostics: &Diagnostics) {
     let without: Vec<_> = candidates
         .iter()

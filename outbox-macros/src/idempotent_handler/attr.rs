@@ -1,5 +1,5 @@
-//! The keys of `#[idempotent_handler(…)]`. A new key is a field, a word in [`LEGAL`] and an arm in
-//! [`Keys::read`].
+//! The keys of `#[idempotent_handler(…)]`. A new key needs a field, a word in [`LEGAL`] and an arm
+//! in [`Keys::read`].
 
 use proc_macro2::TokenStream;
 use syn::{LitInt, LitStr, Path};
@@ -55,7 +55,7 @@ impl Keys {
             }
         });
         if !(all_keys && understood) && keys.consumer.is_absent() {
-            // The unreadable key may be the consumer, and one message is enough.
+            // The unreadable key may be the consumer, so a missing consumer is not reported.
             keys.consumer = Slot::Faulty;
         }
         keys

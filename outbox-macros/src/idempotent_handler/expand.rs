@@ -1,6 +1,6 @@
 //! Generates the handler's registration next to the function.
 //!
-//! Invariant: each piece that the compiler may reject has the span of the user's code: an
+//! Invariant: each piece of code that the compiler may reject has the span of the user's code: an
 //! argument's type for its extraction, the return type for the outcome, the name for the future.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use syn::spanned::Spanned;
 
 use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
 
-/// Without the function itself.
+/// Generates the registration, without the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
         ident,
@@ -90,7 +90,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         output,
         ..
     } = handler;
-    // Variables of the macro (mixed-site hygiene) cannot collide with the user's names.
+    // Mixed-site hygiene keeps the macro's variables apart from the user's names.
     let context = Ident::new("__context", Span::mixed_site());
     let values: Vec<Ident> = (0..arguments.len())
         .map(|index| format_ident!("__a{index}", span = Span::mixed_site()))
@@ -114,7 +114,8 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         function.set_span(first);
         let call = quote_spanned!(first=> #function(#(#values),*));
         let wait = quote_spanned!(last=> .await);
-        // An inferred type would be rejected a second time with another message.
+        // The code names the type, because the compiler would reject an inferred type with a second
+        // message.
         let into_outcome =
             quote_spanned!(first=> <#output as #crate_path::__private::IntoOutcome>::into_outcome);
         quote!(#into_outcome(#call #wait))
@@ -176,7 +177,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
     let order = order.map(|word| {
-        // Words in the attribute are lower-case variants.
+        // Words in the attribute are variants in lower case.
         let word = word.to_string();
         let (first, rest) = word.split_at(1);
         let variant = format_ident!("{}{rest}", first.to_uppercase());
@@ -200,7 +201,7 @@ fn duration(duration: &Duration) -> TokenStream {
     quote!(::core::time::Duration::new(#seconds, #nanos))
 }
 
-// The compiler underlines the user's name for an unknown field or a key that is not text.
+// For an unknown field or a key that is not text, the compiler underlines the user's name.
 fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Some(Strategy::Key(key)) = &handler.options.strategy else {
         return None;
@@ -208,7 +209,7 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Handler {
         event, crate_path, ..
     } = handler;
-    // Cannot collide with the user's names.
+    // This name cannot collide with the user's names.
     let event_at = |span: Span| Ident::new("__event", span.resolved_at(Span::mixed_site()));
     let (key, parameter) = match key {
         BusinessKey::Field(field) => {
@@ -234,8 +235,8 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     })
 }
 
-// On stable, `Spanned::span` is only the first token. An expression between both ends covers the
-// whole type.
+// On stable, `Spanned::span` is only the first token. An expression with the spans of both ends
+// covers the whole type.
 fn ends(tokens: impl ToTokens) -> (Span, Span) {
     let mut spans = tokens.into_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::mixed_site);

@@ -1,4 +1,4 @@
-//! The code emitted next to errors: the handler's type, so that a router that names it shows no
+//! The code emitted next to errors: the handler's type. A router that names the type shows no
 //! further errors.
 
 use proc_macro2::TokenStream;
@@ -6,7 +6,7 @@ use quote::quote;
 
 use super::model::Declaration;
 
-/// Nothing for a method: no type can be declared next to it.
+/// Emits nothing for a method: no type can be declared next to a method.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let function = &declaration.function;
     if function.signature.receiver().is_some() {

@@ -30,7 +30,7 @@ pub(crate) fn attribute(arguments: TokenStream, item: TokenStream) -> Expansion 
         (_, Some(declaration)) => fallback::fallback(declaration),
         (_, None) => TokenStream::new(),
     };
-    // Always emitted unchanged: other code calls it, and editors work on it.
+    // The function is always emitted unchanged, because other code calls it and editors analyze it.
     let tokens = TokenStream::from_iter([item, code]);
     Expansion { tokens, errors }
 }

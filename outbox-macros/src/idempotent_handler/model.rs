@@ -1,4 +1,4 @@
-//! The function as declared, and the handler once all rules hold.
+//! The declared function, and its handler once all rules hold.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Declaration {
     pub(super) function: Function,
 }
 
-/// Without its body, which is not parsed and may be unfinished.
+/// The function without its body, which is not parsed and may be unfinished.
 pub(super) struct Function {
     pub(super) attributes: Vec<Attribute>,
     pub(super) visibility: Visibility,
@@ -25,19 +25,19 @@ pub(super) struct Function {
 pub(super) struct Handler<'a> {
     pub(super) ident: &'a Ident,
     pub(super) visibility: &'a Visibility,
-    /// Repeated on generated items.
+    /// `cfg` conditions, repeated on generated items.
     pub(super) conditions: Vec<&'a Attribute>,
     pub(super) consumer: &'a LitStr,
     pub(super) crate_path: Path,
     pub(super) messages: Option<Vec<Pattern>>,
     pub(super) event: &'a Type,
-    /// Including the event.
+    /// Types of the arguments, including the event.
     pub(super) arguments: Vec<&'a Type>,
     pub(super) output: &'a Type,
     pub(super) options: Options<'a>,
 }
 
-/// The runtime's defaults apply to other options.
+/// Options of the handler. Unset options get the runtime's defaults.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
@@ -50,11 +50,11 @@ pub(super) struct Options<'a> {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Pattern {
-    /// `order.placed`, in any version.
+    /// Messages of one event in any version, such as `order.placed`.
     EventType { aggregate: String, name: String },
-    /// `order.*`
+    /// All events of an aggregate, such as `order.*`.
     Aggregate(String),
-    /// `*`
+    /// All messages: `*`.
     Everything,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum BusinessKey {
 }
 
 impl Declaration {
-    /// `None` for an item that is not a function, which is reported.
+    /// Reads the item. `None`, after a reported mistake, if the item is not a function.
     pub(super) fn read(keys: Keys, item: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
         match syn::parse2(item) {
             Ok(function) => Some(Self { keys, function }),

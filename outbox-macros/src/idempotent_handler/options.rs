@@ -1,4 +1,4 @@
-//! The rules for a handler's options that could otherwise fail only at the start.
+//! The rules for a handler's options whose mistakes would otherwise appear only at the start.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::durations;
 use crate::keys::{self, Slot, Word};
 use crate::names::Fault;
 
-/// Wrong options are reported and left out.
+/// Reads the options. Wrong options are reported and left out.
 pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
     let keys = &declaration.keys;
     let bare = |key: &str, slot: &'a Slot<Word>| {
@@ -138,7 +138,7 @@ fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
 
 fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     if let Some(tokens) = arguments(word) {
-        // A function is written `self::function`.
+        // A path to a function must be written `self::function`, because a single word is a field.
         let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
         if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
             return Some(Strategy::Key(key));
@@ -174,7 +174,7 @@ fn arguments(word: &Word) -> Option<TokenStream> {
     (!tokens.is_empty()).then_some(tokens)
 }
 
-// At the tokens in the parentheses, or at the word without tokens.
+// Reports a mistake at the tokens in the parentheses, or at the word if no tokens follow.
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);

@@ -1,5 +1,4 @@
-//! Tests of the attribute's rules. Wording and position of errors are tested in
-//! `outbox-inbox/tests/ui`.
+//! Tests of the attribute's rules. `outbox-inbox/tests/ui` tests wording and position of errors.
 
 use std::time::Duration;
 
@@ -274,7 +273,7 @@ fn contradictory_options_are_rejected() {
     check_options(quote!(order = none, strategy = natural), &[]);
     check_options(quote!(order = strict, strategy = sequence), &[]);
     check_options(quote!(order = strict, batch = 10), &[]);
-    // An invalid value contradicts no other value.
+    // An invalid value of a key contradicts no other key.
     check_options(
         quote!(order = none, strategy = sequenc),
         &["`strategy` cannot be `sequenc`"],

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::connecting::{SERVERS, server_of, soon};
 use crate::support::{Backend, TestDb};
 
-/// A server out of memory, or stopping, answers SSLRequest with an error.
+/// A server that is out of memory or stopping answers SSLRequest with an error.
 #[tokio::test]
 async fn connect_retries_after_an_error_to_the_tls_request() {
     let Some(test) = TestDb::open(Backend::Postgres, "error_about_tls").await else {
@@ -54,7 +54,6 @@ async fn connect_does_not_retry_a_foreign_protocol() {
     assert!(matches!(error, ConnectError::Failed { .. }), "{error:?}");
 }
 
-/// sqlx keeps the brackets.
 #[tokio::test]
 async fn ipv6_addresses_work() {
     for backend in SERVERS {

@@ -1,4 +1,4 @@
-//! Operations: interrupted, concurrent, rolled back, and rejected.
+//! Operations that are interrupted, concurrent, rolled back or rejected.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Limits the bytes that a fetch makes the database send, as counted by a proxy.
+//! Limits the bytes that the database sends for a fetch. A proxy counts them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const PAYLOAD: usize = 64 * KIB;
 const FETCHES: usize = 5;
 const BYTES: usize = MIB;
 
-/// Unread bytes in socket buffers per connection.
+/// Unread bytes in the socket buffers of one connection.
 const BUFFERS: usize = 16 * MIB;
 
 async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {
@@ -51,7 +51,7 @@ async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {
     Some((test, proxy))
 }
 
-/// With one connection, each fetch must read the rest of the previous one.
+/// Over a pool of one connection, each fetch must first read the rest of the previous result.
 async fn store(test: &TestDb, proxy: &Proxy) -> SqlStore {
     let pool = test
         .connect_through(proxy.url(), |options| {

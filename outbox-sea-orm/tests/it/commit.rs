@@ -44,7 +44,7 @@ async fn commit_refused_by_postgresql_has_a_known_outcome() {
         let error = tx.commit().await.unwrap_err();
         assert!(is_commit_refused(&error), "{code}: {error:?}");
     }
-    // Connection lost behind a pooler; completion unknown on CockroachDB.
+    // Codes: connection lost behind a pooler; completion unknown on CockroachDB.
     for code in ["08006", "40003"] {
         shop.test.execute(&function(code)).await;
         let error = save(&shop, &outbox).await;
@@ -76,7 +76,7 @@ async fn commit_refused_by_sqlite_has_a_known_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Without TLS, for the proxy.
+/// A connection without TLS, because the proxy reads the messages.
 pub(crate) async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
     let proxy = Proxy::in_front_of(test.url()).await;
     let plain = match test.sql_backend() {
@@ -98,7 +98,7 @@ pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     packet
 }
 
-/// Without the other nodes, a commit has an unknown outcome.
+/// If Galera loses the other nodes, a commit has an unknown outcome.
 #[tokio::test]
 async fn commit_refused_by_galera_has_a_known_outcome() {
     let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {
@@ -129,7 +129,8 @@ async fn commit_refused_by_galera_has_a_known_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// The relay publishes the event and deletes its row. The key still rejects the repeated save.
+/// The relay publishes the event and deletes its row. The deduplication key still rejects the
+/// repeated save.
 async fn check_lost_answer(backend: Backend) {
     let Some(test) = TestDb::open(backend, "lost_answer").await else {
         return;

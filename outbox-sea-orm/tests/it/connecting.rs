@@ -83,7 +83,6 @@ async fn refused_login_stops_the_relay_at_start() {
 #[tokio::test(start_paused = true)]
 async fn unreachable_database_is_named_after_a_second() {
     let folder = tempfile::tempdir().unwrap();
-    // A socket without a listener refuses connections.
     drop(std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap());
     let mut options = ConnectOptions::new(format!("postgres:///shop?host={}", folder.path().display()));
     options.connect_lazy(true);
@@ -151,7 +150,7 @@ async fn relay_started_before_its_database_publishes_later() {
     }
 }
 
-/// In an outage, "run the migration" would mislead.
+/// In an outage, the error must not suggest to run the migration.
 #[tokio::test]
 async fn write_error_in_an_outage_names_the_outage() {
     for backend in SERVERS {
@@ -175,7 +174,8 @@ async fn write_error_in_an_outage_names_the_outage() {
     }
 }
 
-/// sqlx drops the connection under test if the caller's future is dropped.
+/// Loses a pooled connection: sqlx drops the connection under test if the caller's future is
+/// dropped.
 async fn lose_connection(db: &DatabaseConnection) {
     let mut acquire = Box::pin(db.get_sqlite_connection_pool().acquire());
     std::future::poll_fn(|context| {

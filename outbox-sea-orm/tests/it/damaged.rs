@@ -1,4 +1,4 @@
-//! Rows damaged by another program neither block other messages nor operators.
+//! A row damaged by another program blocks neither other messages nor operators.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ crate::on_every_backend!(
     messages_with_any_id_version_are_found_and_purged,
 );
 
-/// SQLite stores any type, MariaDB zero dates if configured.
+/// SQLite stores values of any type. MariaDB stores zero dates if configured.
 fn damages(test: &TestDb) -> Vec<(&'static str, &'static str)> {
     match test.sql_backend() {
         DbBackend::Postgres => vec![
@@ -182,7 +182,7 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     let large = (64 << 20) + 1;
     let payload = match test.sql_backend() {
         DbBackend::Postgres => Some(format!("decode(repeat('00', {large}), 'hex')")),
-        // `max_allowed_packet` prevents larger payloads.
+        // On MariaDB, `max_allowed_packet` prevents larger payloads.
         DbBackend::MySql => None,
         _ => Some(format!("zeroblob({large})")),
     };
@@ -213,7 +213,7 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     );
 }
 
-/// Only PostgreSQL stores any name. A row with a longer one becomes a dead letter.
+/// Only PostgreSQL stores names of any length. A row with an overlong name becomes a dead letter.
 async fn names_of_rows_are_bounded(test: TestDb) {
     let is_postgres = test.sql_backend() == DbBackend::Postgres;
     let (_, leases) = test.lease_all().await;

@@ -1,4 +1,4 @@
-//! Only durable commits are fetched. MariaDB, which needs a slow disk:
+//! A fetch returns only durable commits. The test for MariaDB needs a slow disk:
 //! `stress/tests/it/durable.rs`.
 
 use outbox_core::{Events, OutboxStore as _, Verdict};
@@ -8,7 +8,7 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use crate::support::{Backend, TestDb};
 
-/// More than PostgreSQL flushes on its own between fetches.
+/// More commits than PostgreSQL flushes on its own between fetches.
 const COMMITS: u64 = 50;
 
 async fn text(db: &DatabaseConnection, sql: &str) -> String {
@@ -82,7 +82,7 @@ async fn a_setting_that_loses_commits_is_named() {
         let store = SqlStore::new(db.clone()).with_names(&test.names).unwrap();
         let levels = match backend {
             Backend::Sqlite => &["PRAGMA synchronous = 1", "PRAGMA synchronous = 2"][..],
-            // A session cannot change it.
+            // On other databases, a session cannot change the setting.
             _ => &["DO 0"][..],
         };
         for level in levels {
@@ -96,7 +96,8 @@ async fn a_setting_that_loses_commits_is_named() {
     }
 }
 
-/// Two sessions cache 50 values each. Without the head rows, the order would be 2, 4, 6, 1, 3, 5.
+/// Two sessions cache 50 row ids each. Without head rows, the order of the messages would be 2, 4,
+/// 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_keep_the_order_of_each_aggregate() {
     let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {

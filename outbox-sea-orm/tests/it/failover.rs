@@ -83,7 +83,7 @@ async fn relay_started_during_a_failover_waits_for_its_end() {
         let shutdown = CancellationToken::new();
         let scenario = async {
             let seen = async {
-                // Rejected sessions are closed, so more sessions prove retries.
+                // The store closes rejected sessions, so more sessions prove retries.
                 while replica.sessions.load(Ordering::SeqCst) < SESSIONS {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -104,7 +104,8 @@ async fn relay_started_during_a_failover_waits_for_its_end() {
     }
 }
 
-/// `read_only` is 1290, `innodb_read_only` 1836 or 1036. The last error is unrelated.
+/// MySQL's codes for a read-only server: 1290 (`read_only`), 1836 or 1036 (`innodb_read_only`). The
+/// last error is unrelated.
 #[tokio::test]
 async fn connection_to_a_read_only_server_is_replaced() {
     let Some(test) = TestDb::open(Backend::MariaDb, "only_reads").await else {

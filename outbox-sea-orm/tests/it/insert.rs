@@ -1,4 +1,4 @@
-//! Recording: sequences are gapless and in commit order; large batches.
+//! Recording assigns sequences without gaps in commit order, also for large batches.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
@@ -39,7 +39,7 @@ async fn overlapping_batches_do_not_deadlock(test: TestDb) {
     }
     let test = Arc::new(test);
     let ids: Vec<u64> = (0..1_200).collect();
-    // InnoDB may deadlock on missing rows in any order.
+    // InnoDB may deadlock on missing head rows in any order, so each row exists before the test.
     test.record(
         ids.iter()
             .map(|n| Probe::noted(format!("a{n}"), 0))
@@ -55,7 +55,7 @@ async fn overlapping_batches_do_not_deadlock(test: TestDb) {
                     ids.reverse();
                 }
                 ids.rotate_left(writer * 37);
-                // Needs several statements on PostgreSQL.
+                // A large batch needs several statements on PostgreSQL.
                 let filler = if writer % 4 < 2 {
                     "x".repeat(8 * 1024)
                 } else {
@@ -131,7 +131,7 @@ async fn repeated_key_differs_from_a_repeated_id(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 3);
 }
 
-/// Found by primary key, so that a save waits only for its aggregates.
+/// MariaDB finds head rows by primary key, so a save waits only for its own aggregates.
 #[tokio::test]
 async fn heads_of_other_aggregates_are_not_locked() {
     let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {

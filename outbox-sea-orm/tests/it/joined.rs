@@ -25,7 +25,7 @@ on_every_backend!(
     save_does_not_begin_after_its_caller_is_dropped,
 );
 
-/// Polls only after wake-ups.
+/// Drops a future after so many polls, each after a wake-up.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polled = 0;
@@ -40,7 +40,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
     .await
 }
 
-/// sqlx names savepoints by depth, so a failed save could roll back a concurrent one.
+/// sqlx names savepoints by depth, so a failed save could roll back a concurrent save.
 async fn saves_in_one_transaction_do_not_undo_each_other(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -80,7 +80,6 @@ async fn saves_in_one_transaction_do_not_undo_each_other(db: TestDb) {
     assert_eq!(numbers, (1..=10).map(Some).collect::<Vec<_>>());
 }
 
-/// A save that was ready must be committed completely.
 async fn dropped_save_makes_its_transaction_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     for polls in 1.. {
@@ -91,7 +90,7 @@ async fn dropped_save_makes_its_transaction_uncommittable(db: TestDb) {
             .unwrap();
         let save = shop.order(2).insert_with_events(&tx, |_| [placed(2)]);
         let is_ready = dropped_after(polls, save).await.map(Result::unwrap).is_some();
-        // The database would commit later statements alone.
+        // The database would commit each later statement alone.
         assert_eq!(
             shop.order(3).insert(&tx).await.is_ok(),
             is_ready,
@@ -135,7 +134,8 @@ async fn dropped_record_makes_its_transaction_uncommittable(db: TestDb) {
     assert_eq!(numbers, [1, 1, 1, 2, 2, 2].map(Some));
 }
 
-/// On MySQL and SQLite, sequences are assigned before the rejection: a commit would leave a gap.
+/// On MySQL and SQLite, sequences are assigned before the record fails, so a commit would leave a
+/// gap.
 async fn failed_record_makes_its_level_uncommittable(test: TestDb) {
     let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
     test.record([keyed()]).await.unwrap();
@@ -158,7 +158,6 @@ async fn failed_record_makes_its_level_uncommittable(test: TestDb) {
     assert_eq!(numbers, [1, 2].map(Some));
 }
 
-/// The event is rejected before any statement, so no database error undoes the transaction.
 async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -199,7 +198,8 @@ async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// SeaORM's transaction has no state, so its connection is closed. On SQLite its commit fails.
+/// The server's rollback leaves no mark in SeaORM's transaction, so its connection is closed. On
+/// SQLite the commit fails.
 async fn rolled_back_seaorm_transaction_commits_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.db.begin().await.unwrap();
@@ -222,8 +222,8 @@ async fn rolled_back_seaorm_transaction_commits_nothing(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (4, 4));
 }
 
-/// Without an event no later statement detects the error, and sqlx reports PostgreSQL's rollback as
-/// a commit.
+/// Without an event, no later statement detects the error, and sqlx reports PostgreSQL's rollback
+/// as a commit.
 async fn ignored_error_in_a_hook_fails_the_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -277,7 +277,7 @@ async fn save_continues_after_its_caller_is_dropped(db: TestDb) {
     }
 }
 
-/// A client may have given up and retried while the pool was exhausted.
+/// The caller may have given up and retried while the pool was exhausted.
 async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
     let shop = Shop::open(db).await;
     let pool = match shop.test.backend {
@@ -297,14 +297,13 @@ async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
         }
     }
     taken.rollback().await.unwrap();
-    // The pool serves in order.
     let save = shop.order(2).insert_with_events(&outbox, |_| [placed(1)]);
     save.await.unwrap();
     pool.execute_unprepared("SELECT 1").await.unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// After a deadlock, MySQL rolls back. Later writes must not be committed alone.
+/// After a deadlock, MySQL rolls back the transaction. Later writes must not be committed alone.
 #[tokio::test]
 async fn record_that_loses_a_deadlock_stores_nothing() {
     for backend in [Backend::Postgres, Backend::MariaDb] {

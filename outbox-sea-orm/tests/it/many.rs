@@ -140,7 +140,8 @@ async fn rows_with_composite_keys_are_inserted(db: TestDb) {
     let shop = Shop::open(db).await;
     let table = "CREATE TABLE IF NOT EXISTS save_lines \
          (marker VARCHAR(60), number INTEGER, units INTEGER NOT NULL, PRIMARY KEY (marker, number))";
-    // PostgreSQL may fail if two sessions create a table at once. Then it exists.
+    // PostgreSQL may fail if two sessions create a table at once. After the failure the table
+    // exists.
     if shop.test.db.execute_unprepared(table).await.is_err() {
         shop.test.execute(table).await;
     }

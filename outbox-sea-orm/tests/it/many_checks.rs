@@ -1,4 +1,4 @@
-//! Rows that the database changes are refused with their events.
+//! If the database changes an inserted row, the save is refused, with its events.
 
 use outbox_sea_orm::{SaveError, SaveManyWithEvents};
 use sea_orm::Set;
@@ -6,7 +6,7 @@ use sea_orm::Set;
 use crate::shop::{Shop, order, placed_of};
 use crate::support::{Backend, TestDb};
 
-/// MariaDB replaces key 0 by the next one.
+/// MariaDB replaces the key 0 by the next free key.
 #[tokio::test]
 async fn row_with_a_changed_key_is_refused() {
     let Some(test) = TestDb::open(Backend::MariaDb, "changed_key").await else {

@@ -1,4 +1,4 @@
-//! Migrations, and the view for people.
+//! Migrations, and the view that shows messages to people.
 
 use std::path::PathBuf;
 
@@ -133,7 +133,7 @@ async fn many_processes_migrate_at_once() {
     }
 }
 
-/// The service needs no privilege to create.
+/// The service lacks the privilege to create tables.
 #[tokio::test]
 async fn migrate_changes_nothing_after_a_manual_run() {
     for backend in BACKENDS {
@@ -177,7 +177,7 @@ async fn unregistered_tables_are_explained() {
     assert!(error.contains("`outbox_0001_create_tables`"), "{error}");
 }
 
-/// MySQL cannot roll DDL back.
+/// An interrupted migration leaves a part of its tables on MySQL, which cannot roll DDL back.
 #[tokio::test]
 async fn an_interrupted_migration_continues() {
     for backend in [Backend::Sqlite, Backend::MariaDb] {
@@ -314,7 +314,7 @@ async fn the_view_shows_any_payload() {
     }
 }
 
-/// `OUTBOX_BLESS=1` rewrites the files.
+/// With `OUTBOX_BLESS=1`, the test rewrites the files in `docs/sql`.
 #[test]
 fn sql_files_are_current() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");

@@ -21,7 +21,7 @@ const POSTGRES: &str = "SET standard_conforming_strings = off; SET escape_string
      SET constraint_exclusion = off; SET from_collapse_limit = 1; SET join_collapse_limit = 1; SET force_parallel_mode = on; \
      SET search_path = pg_temp";
 
-/// Writers would fail more often.
+/// Settings of the store's sessions only: with them, writers would fail more often.
 const POSTGRES_STORE: &str = "SET default_transaction_isolation = serializable";
 
 const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,\
@@ -31,7 +31,7 @@ const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BA
      auto_increment_increment = 7, auto_increment_offset = 3, collation_connection = utf8mb4_general_ci, foreign_key_checks = 0, \
      optimizer_switch = 'derived_merge=off,semijoin=off,materialization=off,index_merge=off,mrr=on'";
 
-/// Writers would not commit.
+/// Settings of the store's sessions only: with them, writers would not commit.
 const MARIADB_STORE: &str = "SET SESSION autocommit = 0, completion_type = 'CHAIN', sql_select_limit = 1, sql_safe_updates = 1, unique_checks = 0, \
      tx_isolation = 'SERIALIZABLE', \
      sql_mode = CONCAT(@@sql_mode, ',EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT')";

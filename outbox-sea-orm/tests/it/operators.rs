@@ -1,4 +1,4 @@
-//! Concurrent relays, operators and business transactions.
+//! Guarantees with concurrent relays, operators and business transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,8 @@ mod head_row {
     }
 }
 
-/// Sessions of the relay are stricter than READ COMMITTED.
+/// Transactions of the application. The relay's sessions have a stricter isolation level than READ
+/// COMMITTED.
 mod business {
     use super::*;
 
@@ -82,7 +83,7 @@ mod business {
         check(Backend::MariaDb, strict).await;
     }
 
-    /// Serializable reads, which can make writers fail.
+    /// Reads at SERIALIZABLE, which can make writers fail.
     async fn reads(test: &TestDb) -> i64 {
         let (messages, blocks) = (test.messages(), test.blocks());
         test.int(&format!(
@@ -110,7 +111,7 @@ mod business {
         let pool = test.one_connection().await;
         pool.execute_unprepared(strict).await.unwrap();
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-        // Keeps the locks of concurrent serializable transactions.
+        // This open transaction preserves the locks of concurrent serializable transactions.
         let witness = test
             .db
             .begin_with_config(Some(IsolationLevel::Serializable), None)

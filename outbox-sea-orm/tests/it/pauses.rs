@@ -1,4 +1,4 @@
-//! A relay, and a pause that holds more than one call releases.
+//! A relay releases a pause that holds more messages than one call releases.
 
 use outbox_core::{OutboxStore as _, PauseRequest, Relay};
 use outbox_testing::MemoryBroker;
@@ -9,7 +9,7 @@ use crate::support::TestDb;
 
 crate::on_every_backend!(drain_publishes_all_messages_of_an_ended_pause);
 
-/// One call releases at most 2,048.
+/// Held messages. One call releases at most 2,048.
 const HELD: u64 = 2_100;
 
 async fn drain_publishes_all_messages_of_an_ended_pause(test: TestDb) {

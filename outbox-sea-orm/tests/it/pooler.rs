@@ -1,4 +1,4 @@
-//! PostgreSQL behind PgBouncer: shared sessions are rejected, kept sessions work.
+//! PostgreSQL behind PgBouncer. Shared sessions are rejected, and a session per client works.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ struct Bouncer {
 }
 
 impl Bouncer {
-    /// `None` without the program. `server`: PostgreSQL's port.
+    /// Starts PgBouncer. `None` if the program is not installed. `server`: PostgreSQL's port.
     async fn start(url: &str, server: u16, settings: &str) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_PGBOUNCER_BIN")?;
         let mut pooler = Server::pgbouncer(program.as_ref(), server, settings).unwrap();
@@ -86,7 +86,7 @@ async fn shared_sessions_are_refused_at_the_start() {
     );
 }
 
-/// All pools use the same names of prepared statements.
+/// Migrations of several pools use the same names of prepared statements.
 #[tokio::test]
 async fn migrations_over_shared_sessions_name_the_pooler_if_they_fail() {
     let Some(test) = TestDb::open(Backend::Postgres, "shared_migrations").await else {
@@ -181,7 +181,7 @@ async fn kept_pooler_sessions_work() {
     assert_eq!(report.unwrap().published, 1);
 }
 
-/// PgBouncer uses the code of a rejected parameter.
+/// PgBouncer reports an outage with the code of a rejected parameter.
 #[tokio::test]
 async fn outage_behind_a_pooler_is_temporary() {
     let Some(test) = TestDb::open(Backend::Postgres, "away_behind_pooler").await else {

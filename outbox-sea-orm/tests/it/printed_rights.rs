@@ -54,11 +54,11 @@ fn rights(backend: DbBackend, roles: &[&str]) -> Vec<(&'static str, &'static str
     found
 }
 
-/// Shared by all tests, so that a server keeps few users.
+/// All tests share the users, so that a server does not collect users.
 async fn user(db: &TestDb, name: &'static str, roles: &[&str]) -> DatabaseConnection {
     let whom = match db.sql_backend() {
         DbBackend::Postgres => {
-            // Two tests may create it at once.
+            // Two tests may create the user at once.
             db.execute(&format!(
                 "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
             ))

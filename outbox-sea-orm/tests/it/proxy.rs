@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A ping on PostgreSQL and MySQL is a message without content.
+/// Bytes of a ping on PostgreSQL and MySQL, a message without content.
 const PING: usize = 5;
 
 pub(crate) struct Proxy {
@@ -17,21 +17,21 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// Applied at the next message, except pings.
+    /// Number of connections to silence at their next message, except pings.
     to_silence: AtomicUsize,
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
-    /// Silent connections closed by the client.
+    /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
-    /// Bytes, from the database.
+    /// Bytes received from the database.
     received: AtomicUsize,
     commit: Mutex<Option<Commit>>,
 }
 
 pub(crate) enum Commit {
-    /// Executed; the connection ends before the answer.
+    /// The database executes the commit. The connection ends before the answer.
     LoseAnswer,
-    /// Not executed.
+    /// The proxy answers the commit with these bytes. The database does not get the commit.
     Answer(Vec<u8>),
 }
 
@@ -69,7 +69,8 @@ impl Proxy {
         self.control.received.load(Ordering::SeqCst)
     }
 
-    /// At the next query, which still reaches the database, or when opened.
+    /// Silences connections at their next query, which still reaches the database, or when they
+    /// open.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
     }
@@ -82,7 +83,7 @@ impl Proxy {
         self.control.all_silent.store(true, Ordering::SeqCst);
     }
 
-    /// Silent connections stay silent.
+    /// Stops silencing connections. Silent connections stay silent.
     pub(crate) fn speak(&self) {
         self.control.all_silent.store(false, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! A rejected event is a typed error, and stores neither model nor event.
+//! A rejected event returns a typed error. Neither model nor event is stored.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,8 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// Above `max_allowed_packet` (16 MiB here), the server closes the connection, as in an outage.
+/// If a message exceeds `max_allowed_packet` (16 MiB here), the server closes the connection, as in
+/// an outage.
 async fn oversized_message_is_not_an_outage(db: TestDb) {
     const MIB: usize = 1024 * 1024;
     let shop = Shop::open(db).await;

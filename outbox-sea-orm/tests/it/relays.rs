@@ -1,4 +1,4 @@
-//! A relay's use of sessions, and their loss.
+//! Sessions of a relay, and their loss.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ async fn unpublished(test: &TestDb) -> i64 {
     test.int(&left).await
 }
 
-/// An open transaction during publishing would block all recording.
+/// If the relay's transaction were open during publishing, it would block all recording.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("each connection has its own database");
@@ -200,7 +200,7 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
         }
         _ => changes.push(("DROP INDEX outbox_messages_pending_own".to_owned(), None)),
     }
-    // Other SQLite connections would not see the renamed column at once.
+    // On SQLite, other connections would not see the renamed column at once.
     let pool = match test.backend {
         Backend::SqliteMemory => test.db.clone(),
         _ => test.one_connection().await,
@@ -218,7 +218,7 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
     }
 }
 
-/// Otherwise a relay without leases looks idle.
+/// A relay without leases would look idle.
 async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     let (store, leases) = (test.store(), test.leases());
     let (owner, held) = test.lease_all().await;
@@ -243,7 +243,7 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     assert_eq!(store.renew(owner, &held, TTL).await.unwrap(), []);
 }
 
-/// During an outage, a starting relay must wait.
+/// If the table cannot be read because of an outage, a starting relay must wait.
 async fn temporarily_unreadable_table_is_not_missing(test: TestDb) {
     let pool = test.one_connection().await;
     let messages = test.messages();

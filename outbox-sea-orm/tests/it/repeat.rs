@@ -1,4 +1,4 @@
-//! Only transactions that lost against concurrent ones are repeated.
+//! Only transactions that lost against a concurrent transaction are repeated.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     );
 }
 
-/// Locks the first order before the other transaction locks its second.
+/// The transaction locks its first order before the other transaction locks its second order.
 async fn add(
     outbox: OutboxConnection,
     [first, second]: [i32; 2],
@@ -256,7 +256,8 @@ async fn last_error_is_returned_after_all_attempts(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// PostgreSQL has aborted the transaction, others only the statement.
+/// After the conflict, PostgreSQL has aborted the transaction. Other databases have aborted only
+/// the statement.
 async fn ignored_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {
@@ -291,7 +292,7 @@ async fn ignored_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Both insert an order if there is none. At SERIALIZABLE, one must fail.
+/// Both transactions insert an order if none exists. At SERIALIZABLE, one transaction must fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transaction_repeated_after_conflict_sees_other_commit() {
     let Some(test) = TestDb::open(Backend::Postgres, "serialization").await else {

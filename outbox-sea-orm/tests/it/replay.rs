@@ -1,4 +1,4 @@
-//! Reads per replay, retry and skip of many messages.
+//! Counts the rows that PostgreSQL reads for a replay, retry and skip of many messages.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A session reports its statistics when it ends.
+/// Waits for statistics, which a PostgreSQL session reports when it ends.
 async fn until_counted(test: &TestDb, pool: DatabaseConnection, statistic: &str, at_least: i64) {
     pool.close().await.unwrap();
     let counted = format!("SELECT {statistic}('{}'::regclass)", test.messages());
@@ -46,7 +46,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
     Operation::new(kind, OperationScope::messages(selection), Intent::of("ann"))
 }
 
-/// PostgreSQL has no index by row id. One table scan per batch would make a replay quadratic.
+/// PostgreSQL has no index by row id, so a table scan per batch would make a replay quadratic.
 #[tokio::test]
 async fn replay_does_not_read_the_table_for_each_batch() {
     let Some(test) = TestDb::open(Backend::Postgres, "replay").await else {
@@ -54,7 +54,7 @@ async fn replay_does_not_read_the_table_for_each_batch() {
     };
     let messages = test.messages();
     let pool = test.connect_again(|_| {}).await;
-    // Makes 250 lookups by id cheaper than a scan.
+    // With so many messages, 250 lookups by id are cheaper than a scan.
     let insert = insert_published(&test, MESSAGES, 1_800);
     pool.execute_unprepared(&insert).await.unwrap();
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();

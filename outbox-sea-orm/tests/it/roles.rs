@@ -195,7 +195,7 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
     }
 }
 
-/// A server may become primary. A file stays read-only.
+/// A read-only server may become primary, so the relay waits. A read-only file needs an operator.
 #[tokio::test]
 async fn read_only_database_is_named_at_start() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
@@ -216,7 +216,7 @@ async fn read_only_database_is_named_at_start() {
     }
 }
 
-/// Such connections answer pings, so the pool would keep them for half an hour.
+/// Connections to a former primary answer pings, so the pool would keep them for half an hour.
 #[tokio::test]
 async fn a_connection_to_a_former_primary_is_replaced() {
     for backend in [Backend::Postgres, Backend::MariaDb] {

@@ -221,7 +221,7 @@ async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
 async fn ambient_ids_travel_with_the_event(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    // Closures run in the task of the save.
+    // Closures run in the save's task, and get its context.
     context()
         .scope(async {
             let given = [placed(1)];
@@ -238,7 +238,6 @@ async fn ambient_ids_travel_with_the_event(db: TestDb) {
             tx.commit().await.unwrap();
         })
         .await;
-    // The future is polled inside the scope.
     let save = shop.order(4).insert_with_events(&outbox, |_| [placed(4)]);
     context().scope(save).await.unwrap();
     let rows = shop.test.fetch_all().await;

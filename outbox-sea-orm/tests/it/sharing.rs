@@ -1,4 +1,4 @@
-//! A relay that shares the partitions gets exactly its own messages, in order.
+//! A relay that owns only some partitions gets exactly its own messages, in order.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -100,7 +100,7 @@ async fn backlog_in_one_partition_makes_progress(test: TestDb) {
     assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
 
-/// MySQL allows 65,535 values per statement.
+/// The list of rows in flight must fit into MySQL's 65,535 values per statement.
 async fn largest_batch_may_be_in_flight(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
     let (_, all) = test.lease_all().await;

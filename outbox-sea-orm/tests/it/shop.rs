@@ -1,4 +1,4 @@
-//! The application of the tests. All tests share both tables, and mark their rows.
+//! The application under test. All tests share both tables, so each test marks its rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -40,8 +40,8 @@ pub mod customer {
 
     #[async_trait::async_trait]
     impl ActiveModelBehavior for ActiveModel {
-        /// Depending on the marker, rolls back, as MySQL does after a deadlock, or ignores an
-        /// error.
+        /// Depending on the order's marker, the hook rolls back, as MySQL does after a deadlock, or
+        /// ignores an error.
         async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
@@ -196,7 +196,7 @@ async fn create_tables(db: &DatabaseConnection) {
         DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
         _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
     };
-    // MariaDB locks every row that it reads.
+    // MariaDB locks every row that a statement reads.
     let index = match db.get_database_backend() {
         DbBackend::MySql => ", INDEX (marker)",
         _ => "",

@@ -68,8 +68,8 @@ impl Fixture {
         })
     }
 
-    /// Repeats after deadlocks, which InnoDB reports for first writers of an aggregate if one rolls
-    /// back.
+    /// Repeats the record after a deadlock, which InnoDB reports to the first writers of an
+    /// aggregate.
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
         let messages = events.checked(&Limits::default())?;
         loop {
@@ -170,7 +170,8 @@ crate::on_every_backend!(
     extreme_times_can_be_stored,
 );
 
-/// Other connections must see later writes through the pool's only connection.
+/// The pool has one connection. If a dropped future left a transaction open on it, other
+/// connections would not see later writes.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("no other connection can read this database");
@@ -220,7 +221,7 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-/// Lossy, so that the relay can dead-letter the message.
+/// The store returns the id lossily, so that the relay can dead-letter the message.
 async fn unreadable_aggregate_id_is_returned_lossily(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return not_applicable("text is always UTF-8 in this database"),

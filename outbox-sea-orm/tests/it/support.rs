@@ -1,5 +1,5 @@
-//! Databases for tests, with separate tables per test. SQLite is always tested, servers only if
-//! `OUTBOX_TEST_POSTGRES_URL` or `OUTBOX_TEST_MARIADB_URL` is set.
+//! Databases for tests, with separate tables per test. SQLite is always tested. Servers are tested
+//! only if `OUTBOX_TEST_POSTGRES_URL` or `OUTBOX_TEST_MARIADB_URL` is set.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbB
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Longer than any test.
+/// Lease duration that no test exceeds.
 pub const TTL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Backend {
     MariaDb,
 }
 
-/// One test per database from functions over a [`TestDb`].
+/// Generates one test per database from functions with a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -112,7 +112,7 @@ impl TestDb {
         })
     }
 
-    /// Not for SQLite in memory: each connection would have a separate database.
+    /// Opens another pool. Not for SQLite in memory, where each connection has a separate database.
     pub async fn connect_again(&self, options: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
         connect(&self.url, self.backend, options).await
     }
@@ -194,7 +194,7 @@ impl TestDb {
         (owner, leases)
     }
 
-    /// Without durability warnings: the test servers do not sync.
+    /// Returns the preflight's warnings, except about durability: the test servers do not sync.
     pub async fn warnings(&self, store: &SqlStore) -> Vec<SetupProblem> {
         let mut warnings = store.preflight(true).await.expect("the preflight passes");
         warnings.retain(|warning| !warning.seen.contains("so a crash loses commits"));
@@ -309,7 +309,6 @@ async fn connect(
         .max_connections(connections)
         .sqlx_logging(false)
         .acquire_timeout(Duration::from_secs(60));
-    // On a slow disk, waiting writers would time out.
     options.map_sqlx_sqlite_opts(|options| {
         options
             .busy_timeout(Duration::from_secs(60))

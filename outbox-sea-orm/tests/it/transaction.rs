@@ -1,4 +1,4 @@
-//! Saves that end with a panic, an ignored or database error, or a dropped caller.
+//! Saves that end with a panic, an ignored error, a database error or a dropped caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,8 +36,8 @@ async fn panicking_closure_stores_nothing(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// PostgreSQL rolls back, which sqlx reports as success. Other databases commit the successful
-/// statements.
+/// After an ignored error, PostgreSQL rolls back, and sqlx reports success. Other databases commit
+/// the successful statements.
 async fn ignored_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -73,7 +73,7 @@ async fn nested_transaction_records_into_the_outer_tables(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// No relay could settle such a row.
+/// No relay could settle a row of such a partition.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)
@@ -89,7 +89,6 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     }
 }
 
-/// A trigger ends the session during the commit.
 async fn session_lost_in_the_commit_has_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend != Backend::Postgres {
@@ -156,7 +155,7 @@ async fn check_dropped_saves(db: TestDb) {
             .unwrap();
     }
     let mut acknowledged = 0;
-    // A dropped save may commit between both counts.
+    // A dropped save may commit between the two counts.
     eventually(
         "an order for each event, and an event for each order",
         async || {

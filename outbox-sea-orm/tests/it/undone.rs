@@ -1,7 +1,7 @@
 //! A transaction that the server rolled back stores nothing, even if the caller ignores the error.
 //!
-//! With `innodb_snapshot_isolation`, MariaDB rolls back after a write conflict (1020). On SQLite a
-//! trigger rolls back, as a full disk would.
+//! With `innodb_snapshot_isolation`, MariaDB rolls back after a write conflict (1020). On SQLite, a
+//! trigger causes the rollback, as a full disk would.
 
 use outbox_sea_orm::{OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, TransactionTrait};
@@ -138,7 +138,7 @@ async fn joined_save_is_refused_after_a_rollback(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// `Deref` bypasses the watch.
+/// A statement through `Deref` bypasses `Integrity`.
 async fn rollback_by_a_direct_statement_is_detected(shop: Shop) {
     let tx = begin(&shop).await;
     undo(&shop, &*tx).await;
@@ -153,7 +153,7 @@ async fn rollback_by_a_direct_statement_is_detected(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// Without state, the server is checked before each record.
+/// SeaORM's transaction has no state of this crate, so each record first checks the server.
 async fn record_in_seaorms_transaction_is_refused(shop: Shop) {
     let tx = shop.test.db.begin().await.unwrap();
     let named = Named(&tx, shop.test.config());

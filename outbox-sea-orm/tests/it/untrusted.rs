@@ -1,7 +1,7 @@
 //! Untrusted certificates, and certificates for another name.
 //!
-//! A listener implements each protocol up to the TLS handshake. The certificates are from the tests
-//! of outbox-nats.
+//! A listener implements each database protocol up to the TLS handshake. Its certificates are from
+//! the tests of outbox-nats.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 const SERVERS: [DbBackend; 2] = [DbBackend::Postgres, DbBackend::MySql];
 
-/// Protocol 10, version, first half of the scramble, TLS flag, rest of the scramble.
+/// MySQL's greeting: protocol 10, version, first half of the scramble, TLS flag, rest of the
+/// scramble.
 const GREETING: &[u8] =
     b"\x0a11.4.2-MariaDB\0\x01\0\0\0abcdefgh\0\x00\xaa\x21\x02\0\x08\0\x15\0\0\0\0\0\0\0\0\0\0abcdefghijkl\0mysql_native_password\0";
 
@@ -31,7 +32,7 @@ fn file(name: &str) -> PathBuf {
     tests.join(name)
 }
 
-/// The certificate is for `localhost`, not for `127.0.0.1`.
+/// Starts a listener with a certificate for `localhost`, not for `127.0.0.1`.
 fn serve(backend: DbBackend) -> u16 {
     let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
@@ -57,7 +58,7 @@ fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConf
         client.read_exact(&mut [0; 8])?;
         client.write_all(b"S")?;
     } else {
-        // Packet header: length and number.
+        // Header of MySQL's packet: length and number.
         let length = u8::try_from(GREETING.len()).expect("a short greeting");
         client.write_all(&[&[length, 0, 0, 0], GREETING].concat())?;
         client.read_exact(&mut [0; 36])?;
@@ -127,7 +128,7 @@ async fn untrusted_database_stops_the_relay_at_start() {
     }
 }
 
-/// The later failure is not TLS.
+/// The failure after the handshake is no TLS failure.
 #[tokio::test]
 async fn error_after_a_trusted_handshake_is_no_tls_failure() {
     for backend in SERVERS {

@@ -118,7 +118,7 @@ fn is_transient(error: &DbErr) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// Some writers roll back. Sequences are gapless, in the order of `row_id`.
+/// Some writers roll back. Sequences still have no gaps, and the order of `row_id`.
 async fn sql_and_rust_writers_share_the_sequences(test: TestDb) {
     let test = Arc::new(with_writers(test).await);
     let (writers, transactions) = match test.backend {
@@ -298,7 +298,7 @@ async fn future_times_are_equal(test: &TestDb) {
     assert_eq!(test.int(&delays).await, 2);
 }
 
-/// Microseconds since 1970, -1 without a delay.
+/// Delay of a message in microseconds, -1 without a delay.
 async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     let delay = format!(
         "SELECT COALESCE({}, -1) FROM {} WHERE row_id = {}",
@@ -335,7 +335,7 @@ fn on_the_wire(row: &FetchedRow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     (row.partition, headers, payload.to_vec())
 }
 
-/// An existing key has its own error, and the transaction may continue.
+/// An existing deduplication key has its own error code, and the transaction may continue.
 async fn refused_call_leaves_no_sequence_gap(test: TestDb) {
     let test = with_writers(test).await;
     let keyed = || Call::noted("1", 1).with_dedup_key("k");
@@ -367,7 +367,7 @@ async fn refused_call_leaves_no_sequence_gap(test: TestDb) {
     assert_eq!(numbers, [1, 2]);
 }
 
-/// The functions have fixed limits, which the guide explains how to edit.
+/// The SQL functions have fixed limits. The guide explains how to edit the limits.
 async fn limits_raised_in_rust_need_an_edit_in_sql(test: TestDb) {
     let test = with_writers(test).await;
     let default = Limits::default().payload_bytes_max;
@@ -415,7 +415,7 @@ async fn limits_raised_in_rust_need_an_edit_in_sql(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 2);
 }
 
-/// MySQL would commit each statement of the procedure.
+/// Outside a transaction, MySQL would commit each statement of the procedure.
 #[tokio::test]
 async fn mariadb_call_needs_a_transaction_and_keeps_last_insert_id() {
     let Some(test) = TestDb::open(Backend::MariaDb, "a_call_needs_a_transaction").await else {
@@ -436,7 +436,7 @@ async fn mariadb_call_needs_a_transaction_and_keeps_last_insert_id() {
     assert_eq!(test.fetch_all().await.len(), 1);
 }
 
-/// `INSERT OR IGNORE` and `INSERT OR REPLACE` also affect statements in triggers.
+/// The caller's `INSERT OR IGNORE` and `INSERT OR REPLACE` also affect statements in triggers.
 #[tokio::test]
 async fn sqlite_call_ignores_the_conflict_clause_of_the_caller() {
     let test = TestDb::open(Backend::Sqlite, "a_conflict_clause").await.unwrap();

@@ -56,7 +56,7 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
         descriptor: Box::leak(Box::new(descriptor)),
         call: call.clone(),
     };
-    // Rust sets these four through the context.
+    // In Rust, the context sets these four headers.
     let own = |name: &str| headers.get(name).cloned();
     let context = MessageContext {
         correlation_id: own("ce-correlationid"),
@@ -119,7 +119,8 @@ async fn sql_accepts_the_same_events_as_rust(test: TestDb) {
             (Ok(()), Ok(())) => accepted += 1,
             (Err(code), Err(error)) => {
                 refused.insert(*code);
-                // PostgreSQL rejects NUL. The sides may report different faults of a header.
+                // PostgreSQL rejects NUL. If a header has several faults, Rust and SQL may report
+                // different faults.
                 let (error, of_headers) = (error.to_string(), ["OB010", "OB011", "OB012", "OB013"]);
                 let named = |code: &&str| error.contains(*code);
                 assert!(
@@ -143,7 +144,7 @@ const LIMITS: u64 = 24;
 
 type Case = (Call, BTreeMap<String, String>);
 
-/// Values at their limits, each odd character in each text, and each kind of header.
+/// Cases: values at their limits, each odd character in each text, and each kind of header.
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = (0..LIMITS).map(at_a_limit).collect();
     let places = |odd: &char| [format!("a{odd}b"), format!("{odd}a"), format!("a{odd}")];
@@ -238,7 +239,7 @@ const HEADERS: [&str; 14] = [
     "_",
 ];
 
-/// Alternates the last valid and the first invalid value.
+/// A case at a limit: alternately the last valid and the first invalid value.
 fn at_a_limit(n: u64) -> Case {
     let more = usize::try_from(n % 2).unwrap();
     let mut call = Call::noted("limit", n);

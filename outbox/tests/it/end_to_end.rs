@@ -1,4 +1,5 @@
-//! The whole path of an event: saved with its order, relayed, handled, and its effect counted.
+//! The whole path of an event: the test saves an order with its event, relays it, handles it, and
+//! checks the effect.
 
 use outbox::prelude::*;
 use outbox::testing::MemoryBroker;

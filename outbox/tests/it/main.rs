@@ -1,4 +1,4 @@
-//! Tests of the facade: no test imports a single crate.
+//! Tests of the facade: no test imports a crate that the facade re-exports.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod end_to_end;

@@ -1,5 +1,5 @@
-//! Tests of `outbox-cli/monitoring`: alerts and dashboard use existing metrics, alerts link to existing
-//! paragraphs and fire when they should, and Prometheus can read each expression.
+//! Tests of `outbox-cli/monitoring`. Alerts and dashboard use existing metrics. Alerts link to
+//! existing paragraphs and fire when they should. Prometheus can parse each expression.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
 use outbox::log::telemetry::METRICS as LOG;
 use outbox::testing::backend_url;
 
-/// Suffixes of a histogram in Prometheus.
+/// Suffixes of a histogram's series in Prometheus.
 const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];
 
 fn repository() -> PathBuf {
@@ -25,7 +25,7 @@ fn alerts() -> String {
     fs::read_to_string(repository().join("outbox-cli/monitoring/alerts.yml")).unwrap()
 }
 
-/// One value per line of the file.
+/// Values of a key, which has one value per line of the file.
 fn values_of<'a>(key: &'a str, file: &'a str) -> impl Iterator<Item = &'a str> {
     file.lines()
         .filter_map(move |line| line.trim_start_matches([' ', '-']).strip_prefix(key))
@@ -133,7 +133,7 @@ fn alerts_link_to_existing_paragraphs() {
     assert_eq!(alerts, values_of("alert:", &file).count());
 }
 
-/// A program may have several outboxes. A rule that sums them is silent while one works.
+/// A program may have several outboxes. A rule over their sum would miss the outage of one outbox.
 #[test]
 fn outbox_alerts_group_by_outbox() {
     let file = alerts();

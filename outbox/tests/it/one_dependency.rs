@@ -1,8 +1,8 @@
-//! Tests of the macros in users' crates: with this crate, under another name, and with the single
-//! crates.
+//! Tests of the macros in users' crates: with this crate, with this crate under another name, and
+//! with the single crates.
 //!
-//! This package depends on the single crates, so the test writes and checks another workspace, with
-//! the same dependency versions.
+//! This package depends on the single crates, so the test writes another workspace and runs cargo
+//! check on it, with the same dependency versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use outbox::testing::without_package;
 
-/// Uses every name in generated code.
+/// User code for which the macros generate every path into this crate.
 const BODY: &str = r#"
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -80,7 +80,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// The target folder, with reused builds, and the workspace's folder in it.
+/// Returns the target folder, which keeps builds for reuse, and the folder of the other workspace.
 fn folders() -> (PathBuf, PathBuf) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     (
@@ -89,7 +89,7 @@ fn folders() -> (PathBuf, PathBuf) {
     )
 }
 
-/// With the same profiles, clippy's earlier results are reused.
+/// Profiles of this workspace. With equal profiles, cargo reuses clippy's earlier results.
 fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, profiles) = manifest.split_once("[profile.dev]").unwrap();
@@ -97,7 +97,8 @@ fn profiles() -> String {
     format!("[profile.dev]{profiles}")
 }
 
-/// Without this cargo's variables: calls from a shell share the target folder.
+/// Runs cargo without the variables of the outer cargo, so that calls from a shell share the target
+/// folder.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     without_package(&mut cargo);
@@ -106,7 +107,7 @@ fn cargo() -> Command {
 
 fn write(path: &Path, text: &str) {
     let text = text.replace("{root}", &root().display().to_string());
-    // An unchanged file is not built again.
+    // An unchanged file keeps its time, so cargo does not build it again.
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return;
     }

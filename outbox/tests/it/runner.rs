@@ -12,10 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::end_to_end;
 
-/// Longer than any step takes.
+/// Longer than any step of a test.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Fails a run that would otherwise hang the test.
+/// Fails a run that would otherwise hang.
 async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
     let run = tokio::spawn(tokio::time::timeout(SOON, run));
     run.await.unwrap().unwrap()
@@ -104,7 +104,7 @@ async fn error_of_a_part_stops_the_other_parts() {
     assert!(matches!(error, RunError::Inbox(_)), "{error:?}");
 }
 
-/// A dropped runtime cancels its tasks. The error must not report a panic.
+/// A dropped runtime cancels its tasks. The runner's error must not report a panic.
 #[test]
 fn runtime_shutdown_is_not_reported_as_a_panic() {
     let (outer, inner) = (runtime(), runtime());

@@ -1,4 +1,4 @@
-//! Tests of the tables of both crates in one database.
+//! Tests of the tables of outbox and inbox in one database.
 
 use outbox::sea_orm::TableNames;
 use outbox::testing::backend_url;
@@ -17,13 +17,13 @@ impl MigratorTrait for Migrator {
 
 struct Empty {
     db: DatabaseConnection,
-    /// The statement that drops it, and the connection for the statement.
+    /// Connection and statement that drop the database.
     made: Option<(DatabaseConnection, String)>,
     _folder: Option<TempDir>,
 }
 
 impl Empty {
-    /// SQLite, and PostgreSQL and MariaDB if their environment variables are set.
+    /// All databases: SQLite, and PostgreSQL and MariaDB if their environment variables are set.
     async fn all() -> Vec<Self> {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?mode=rwc", folder.path().join("shop.db").display());
@@ -62,7 +62,7 @@ impl Empty {
         row.try_get("", "n").unwrap()
     }
 
-    /// One table of each crate, with its initial rows.
+    /// Checks one table of each crate, with its initial rows.
     async fn check_tables(&self) {
         assert_eq!(self.count("outbox_leases").await, 64);
         assert_eq!(self.count("outbox_messages").await, 0);

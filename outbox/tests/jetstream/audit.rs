@@ -1,5 +1,5 @@
-//! Tests of undecoded messages: wildcards over event and aggregate types, unknown event types, and
-//! entries that are not outbox messages.
+//! Tests of handlers for undecoded messages: wildcards over event and aggregate types, unknown
+//! event types, and entries that are not outbox messages.
 
 use outbox::core::{Message, NewMessage, Publisher as _};
 use outbox::inbox::{DeadLetterSelection, DeadLetters, RawMessage, Router};
@@ -60,7 +60,8 @@ fn disputed() -> Message {
     }
 }
 
-/// One subject matches both wildcards, the other only `*`.
+/// Publishes messages of another program. One subject matches both wildcards, the other subject
+/// only `*`.
 async fn publish_foreign(place: &Place) {
     let jetstream = jetstream::new(place.client.clone());
     let prefix = place.stream.name();

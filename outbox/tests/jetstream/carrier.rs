@@ -15,11 +15,12 @@ use uuid::Uuid;
 
 use crate::place::{SOON, is_paused};
 
-/// The inbox reports progress three times within it, so a busy machine may stall for two thirds.
+/// The inbox reports progress three times per `ack_wait`, so a busy machine may stall for two
+/// thirds of it.
 const ACK_WAIT: Duration = Duration::from_secs(15);
 
-/// Longer than `ack_wait`, and long enough for the process, which polls pauses once a second, to
-/// read the pause first.
+/// Delay of a parcel: longer than `ack_wait`, and long enough for the process to read the pause,
+/// which it polls once a second.
 const NOT_READY: Duration = Duration::from_secs(17);
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -47,7 +48,7 @@ impl Carrier {
     }
 }
 
-/// Parcel 1 is not ready at first.
+/// Defers parcel 1 at first.
 #[idempotent_handler(consumer = "carrier", strategy = natural)]
 async fn ask(event: Event<ParcelPacked>, carrier: HandlerState<Arc<Carrier>>) -> Result<(), HandlerError> {
     let running = carrier.running.fetch_add(1, Ordering::SeqCst) + 1;

@@ -14,26 +14,26 @@ use sea_orm::{
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// Longer than any step takes.
+/// Longer than any step of a test.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_URL";
 pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_URL";
 
-/// Effects are rows of the table `noted`, which has no unique key.
+/// Stream and database of a test. Effects are rows of the table `noted`, which has no unique key.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) stream: EventStream,
     pub(crate) db: DatabaseConnection,
-    /// Another process's connection.
+    /// Connection of another process.
     relay_db: DatabaseConnection,
-    /// Removes the schema.
+    /// Connection that removes the schema.
     server: DatabaseConnection,
     remove: String,
 }
 
 impl Place {
-    /// `None` if a server is missing: the test is skipped.
+    /// Opens stream and database. `None` if a server is missing: the test is skipped.
     pub(crate) async fn open(nats: &'static str) -> Option<Self> {
         let (nats, url) = (backend_url(nats)?, backend_url("OUTBOX_TEST_POSTGRES_URL")?);
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
@@ -84,7 +84,7 @@ impl Place {
         self.stream_on_server().await.consumer_info(consumer).await.ok()
     }
 
-    /// Waits until a consumer has acknowledged every message on the stream, after so many
+    /// Waits until a consumer has acknowledged every message on the stream, after `deliveries`
     /// deliveries.
     pub(crate) async fn until_acknowledged(&self, consumer: &str, deliveries: u64) {
         eventually("the last acknowledgement", async || {
