@@ -11,7 +11,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
 pub(crate) struct Diagnostics {
-    /// Mistakes found so far. `None` once finished.
+    /// `None` once finished.
     errors: RefCell<Option<Vec<syn::Error>>>,
 }
 
@@ -27,7 +27,6 @@ impl Diagnostics {
         self.push(syn::Error::new_spanned(at, message(wrong, fix)));
     }
 
-    /// Reports a mistake without wrong tokens, such as missing arguments of an attribute.
     pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new(span, message(wrong, fix)));
     }

@@ -42,7 +42,7 @@ impl<T> Slot<T> {
         matches!(self, Slot::Absent)
     }
 
-    /// Merges the values of two places. The nearer place (`self`) wins.
+    /// The nearer place (`self`) wins.
     pub(crate) fn or(self, farther: Self) -> Self {
         match (self, farther) {
             (Slot::Given(value), _) | (_, Slot::Given(value)) => Slot::Given(value),

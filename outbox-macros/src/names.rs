@@ -6,7 +6,6 @@ const NAME_BYTES_MAX: usize = 64;
 /// Maximum bytes of a fixed subject.
 const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Problem of a name, and the text to type instead.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) wrong: String,
@@ -138,7 +137,7 @@ pub(crate) fn suggestion(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Checks an outcome. An empty `expected` means that the name is accepted.
+    // An empty `expected` means that the name is accepted.
     fn check(outcome: Result<(), Fault>, expected: &str) {
         match outcome {
             Ok(()) => assert_eq!(expected, "", "was accepted"),

@@ -64,7 +64,6 @@ mod tests {
 
     use super::*;
 
-    /// Checks the paths for dependencies given as pairs of package and name.
     #[track_caller]
     fn check(dependencies: &[(&str, &str)], core: &str, inbox: &str) {
         let name_of = |package: &str| {

@@ -56,8 +56,7 @@ const MYSQL: [(&str, &str, &str); 5] = [
 
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Statement that repairs all findings of [`unfit_settings`]. Its `sql_mode` is the drivers'
-/// default.
+/// Repairs all findings of [`unfit_settings`]. Its `sql_mode` is the drivers' default.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 
@@ -83,7 +82,6 @@ pub(crate) fn question(backend: DbBackend) -> Option<String> {
         ),
         DbBackend::MySql => {
             let columns = MYSQL.map(|(name, needed, _)| match needed {
-                // MariaDB returns some switches as `ON` instead of `1`.
                 "0" | "1" => format!("IF(@@session.{name}, '1', '0') AS {name}"),
                 _ => format!("CAST(@@session.{name} AS CHAR) AS {name}"),
             });
@@ -97,8 +95,8 @@ pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSe
     let mut found = Vec::new();
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
-        // If the search path does not list `pg_catalog`, PostgreSQL searches it first. PostgreSQL
-        // searches temporary schemas only for tables and types.
+        // PostgreSQL searches an unlisted `pg_catalog` first. PostgreSQL searches temporary schemas
+        // only for tables and types.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
         if first != Some("pg_catalog") {
             found.push(UnfitSetting {

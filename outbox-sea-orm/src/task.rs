@@ -15,8 +15,7 @@ pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime shutdown aborts the task, and after that the runtime never polls this
-            // caller.
+            // Only a runtime shutdown aborts the task.
             Err(_) => std::future::pending().await,
         },
     }

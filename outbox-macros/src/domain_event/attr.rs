@@ -101,7 +101,6 @@ impl Keys {
         keys
     }
 
-    // Returns false for an unknown key.
     fn take(&mut self, written: Written<'_>, place: Place) -> bool {
         match written.key.to_string().as_str() {
             "aggregate" => take(written, &mut self.aggregate, place, Written::string),

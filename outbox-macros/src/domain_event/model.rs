@@ -56,7 +56,7 @@ pub(super) struct Event {
     pub(super) sensitive: Vec<String>,
 }
 
-/// A field and its type, which marks the position of errors about the field.
+/// The field's type marks the position of errors about the field.
 #[derive(Clone)]
 pub(super) struct KeyField {
     pub(super) member: Member,
@@ -64,7 +64,7 @@ pub(super) struct KeyField {
 }
 
 impl Declaration {
-    /// Reads the item. Reports only unreadable keys.
+    /// Reports only unreadable keys.
     pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
         let place = if matches!(input.data, Data::Enum(_)) {
             Place::Enum

@@ -1,6 +1,6 @@
 //! The names that serde gives to a field in a payload.
 //!
-//! Invariant: a field whose payload name is uncertain gets no name, because masking by a wrong name
+//! Invariant: a field with an uncertain payload name gets no name, because masking by a wrong name
 //! would show the value. serde's own derive reports mistakes in serde's attributes.
 
 use proc_macro2::Ident;

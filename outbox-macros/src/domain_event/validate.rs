@@ -17,7 +17,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the item. `None` only after a reported mistake.
+/// Returns `None` only after a reported mistake.
 pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
     check_item(declaration, diagnostics);
     let candidates = Candidate::of(declaration);

@@ -13,7 +13,6 @@ use syn::spanned::Spanned;
 
 use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
 
-/// Generates the registration, without the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
         ident,
@@ -209,7 +208,6 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Handler {
         event, crate_path, ..
     } = handler;
-    // This name cannot collide with the user's names.
     let event_at = |span: Span| Ident::new("__event", span.resolved_at(Span::mixed_site()));
     let (key, parameter) = match key {
         BusinessKey::Field(field) => {

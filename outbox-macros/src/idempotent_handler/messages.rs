@@ -8,7 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::{Slot, Word};
 use crate::names::{self, Fault};
 
-/// Reads the patterns. Wrong patterns are reported and left out.
+/// Wrong patterns are reported and left out.
 pub(super) fn messages(keys: &Keys, diagnostics: &Diagnostics) -> Option<Vec<Pattern>> {
     let written = keys.messages.as_ref().given()?;
     if let Slot::Given(Word { ident, .. }) = &keys.strategy

@@ -37,7 +37,7 @@ pub(super) struct Handler<'a> {
     pub(super) options: Options<'a>,
 }
 
-/// Options of the handler. Unset options get the runtime's defaults.
+/// Unset options get the runtime's defaults.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
@@ -73,7 +73,7 @@ pub(super) enum BusinessKey {
 }
 
 impl Declaration {
-    /// Reads the item. `None`, after a reported mistake, if the item is not a function.
+    /// Returns `None`, after a reported mistake, if the item is not a function.
     pub(super) fn read(keys: Keys, item: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
         match syn::parse2(item) {
             Ok(function) => Some(Self { keys, function }),

@@ -1,4 +1,5 @@
-//! The rules for a handler's options whose mistakes would otherwise appear only at the start.
+//! The rules for a handler's options. Without these rules, a wrong option would fail only when the
+//! consumer starts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::durations;
 use crate::keys::{self, Slot, Word};
 use crate::names::Fault;
 
-/// Reads the options. Wrong options are reported and left out.
+/// Wrong options are reported and left out.
 pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
     let keys = &declaration.keys;
     let bare = |key: &str, slot: &'a Slot<Word>| {
@@ -174,7 +175,6 @@ fn arguments(word: &Word) -> Option<TokenStream> {
     (!tokens.is_empty()).then_some(tokens)
 }
 
-// Reports a mistake at the tokens in the parentheses, or at the word if no tokens follow.
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);

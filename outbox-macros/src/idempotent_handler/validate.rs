@@ -12,7 +12,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the function. `None` only after a reported mistake.
+/// Returns `None` only after a reported mistake.
 pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Option<Handler<'a>> {
     let Declaration { keys, function } = declaration;
     let signature = &function.signature;
@@ -122,7 +122,7 @@ fn check_argument(argument: &PatType, diagnostics: &Diagnostics) {
     }
 }
 
-// Finds `impl` at any depth: it makes a function generic without a parameter list.
+// A nested `impl` makes a function generic without a parameter list.
 fn find_impl(tokens: TokenStream) -> Option<Ident> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(word) if word == "impl" => Some(word),

@@ -80,7 +80,6 @@ pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> 
     }
 }
 
-/// Bounds the wait for an unroutable address.
 async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
     use std::sync::Arc;
 
@@ -144,7 +143,7 @@ fn is_pooler(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
 }
 
-/// Whether TLS failed. sqlx 0.9 reports errors of rustls as `InvalidData`.
+/// sqlx 0.9 reports errors of rustls as `InvalidData`.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,

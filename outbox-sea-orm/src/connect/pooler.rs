@@ -79,8 +79,7 @@ pub(super) async fn greeting_to_tls(options: &PgConnectOptions) -> std::io::Resu
     })
 }
 
-/// Whether the pooler rejects startup parameters. PgBouncer uses the same code for an outage of
-/// PostgreSQL.
+/// PgBouncer reports rejected parameters and an outage of PostgreSQL with the same code.
 pub(super) async fn refuses_parameters(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     if let Ok(connection) = options.clone().extra_float_digits(None).connect().await {
         connection.close().await?;

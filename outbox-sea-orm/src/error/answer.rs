@@ -43,7 +43,6 @@ impl DatabaseAnswer {
 }
 
 fn of_level(error: &(dyn Error + 'static)) -> Option<DatabaseAnswer> {
-    // A `#[error(transparent)]` wrapper exposes only the cause of SeaORM's error.
     let answer = match error.downcast_ref::<DbErr>() {
         Some(error) => ErrorCode::of(error),
         None => ErrorCode::of_cause(error.downcast_ref::<RuntimeErr>()?),

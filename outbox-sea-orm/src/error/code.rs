@@ -13,7 +13,6 @@ use sea_orm::{DbErr, RuntimeErr};
 /// or [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
-    // `Custom`: this crate refused the commit.
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())
 }
 
@@ -31,7 +30,6 @@ pub(crate) struct ErrorCode {
     pub(crate) code: String,
     pub(crate) number: Option<u16>,
     pub(crate) text: String,
-    /// Whether PostgreSQL ended the session.
     is_fatal: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Inserts lease rows removed by a restore or a `TRUNCATE`. No relay can own a partition whose row
-//! is missing.
+//! Inserts lease rows removed by a restore or a `TRUNCATE`. Without its lease row, a partition has
+//! no owner.
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};

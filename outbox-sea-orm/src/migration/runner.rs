@@ -16,7 +16,6 @@ use crate::names::TableNames;
 use crate::task::detached;
 
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
-/// Name of MySQL's lock, which is server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
@@ -63,7 +62,7 @@ pub(super) async fn run(
                 tx.execute_unprepared(&sql).await?;
                 applied?
             }
-            // `BEGIN IMMEDIATE` is SQLite's lock. `busy_timeout` bounds the wait for it.
+            // `busy_timeout` bounds SQLite's wait for the lock.
             _ => apply(&tx, exists, &table, &migrations).await?,
         }
         tx.commit().await
@@ -174,7 +173,6 @@ async fn apply(
     Ok(())
 }
 
-/// PostgreSQL's codes: table, function or type exists.
 const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
 
 fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {

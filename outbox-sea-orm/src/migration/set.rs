@@ -86,7 +86,6 @@ impl Migrations {
     }
 }
 
-/// Defines a migration module's functions.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __migrations {

@@ -15,7 +15,6 @@ pub struct SqlTemplates {
     pub sqlite: &'static str,
 }
 
-/// Loads [`SqlTemplates`] from three files.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
@@ -113,7 +112,7 @@ impl SqlMigration {
     }
 }
 
-/// Removes `DELIMITER`, a command of MySQL's client, not of the server.
+/// `DELIMITER` is a command of MySQL's client, not of the server.
 fn without_delimiters(sql: &str) -> String {
     sql.replace("DELIMITER //\n", "")
         .replace("END//\nDELIMITER ;\n", "END;\n")

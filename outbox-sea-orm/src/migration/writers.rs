@@ -29,8 +29,7 @@ use sea_orm::DbBackend;
 use super::{Migrations, SqlMigration};
 use crate::names::{NameError, TableNames};
 
-/// A separate table of applied migrations, because SeaORM's migrators reject a table with unknown
-/// migrations.
+/// SeaORM's migrators reject a table with unknown migrations.
 const TABLE: &str = "outbox_writer_migrations";
 
 const WRITERS: Migrations = Migrations {

@@ -6,7 +6,7 @@ pub(crate) mod usage;
 
 use sea_orm::DbBackend;
 
-/// Maximum bytes of schema and of prefix. Table names stay below PostgreSQL's 63 bytes.
+/// Keeps the table names below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
 /// Schema and prefix of the tables. Default: neither (`outbox_messages` and so on).
@@ -64,8 +64,7 @@ impl TableNames {
         self.schema.is_none() && self.prefix.is_empty()
     }
 
-    /// Whether the names may denote the default tables. PostgreSQL's default search path ends with
-    /// `public`.
+    /// `public` counts as default, because PostgreSQL's default search path ends with it.
     pub(crate) fn may_be_default(&self) -> bool {
         self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
     }

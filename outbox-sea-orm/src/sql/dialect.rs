@@ -17,7 +17,6 @@ pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
-    /// Query that draws the first of [`ROW_IDS_PER_DRAW`] row ids. PostgreSQL only.
     pub(crate) draw_row_ids: String,
     pub(crate) blocks: String,
     pub(crate) leases: String,
@@ -33,7 +32,7 @@ pub(crate) struct Dialect {
 
 impl Dialect {
     pub(crate) fn new(backend: DbBackend, names: &TableNames) -> Self {
-        // On MySQL, an index name belongs to its table.
+        // MySQL scopes index names to their table.
         let index = |name: &'static str| match backend {
             DbBackend::MySql => name.to_owned(),
             _ => names.unqualified(name),
@@ -123,7 +122,7 @@ impl Dialect {
         }
     }
 
-    /// A time in microseconds. Clamps values of other programs, such as PostgreSQL's `infinity`.
+    /// Clamps times of other programs, such as PostgreSQL's `infinity`.
     pub(crate) fn micros_of_any(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {
@@ -146,7 +145,7 @@ impl Dialect {
         }
     }
 
-    /// The column as bytes, because damaged text may not be UTF-8.
+    /// Damaged text may not be UTF-8.
     pub(crate) fn bytes(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("pg_catalog.convert_to({column}, 'UTF8')"),
@@ -155,8 +154,8 @@ impl Dialect {
         }
     }
 
-    /// The function is qualified: an overload of `count` in another schema could match better than
-    /// PostgreSQL's own.
+    /// The function name is qualified, because an overload of `count` in another schema could match
+    /// better.
     pub(crate) fn count_where(&self, condition: &str) -> String {
         let count = match self.backend {
             DbBackend::Postgres => "pg_catalog.count",
@@ -189,8 +188,8 @@ impl Dialect {
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// Begins a limited query, which [`Self::push_limit`] must end. If PostgreSQL's planner sees
-    /// the limit, it may sort.
+    /// [`Self::push_limit`] must end the query. If PostgreSQL's planner sees the limit, it may
+    /// sort.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -198,7 +197,7 @@ impl Dialect {
         })
     }
 
-    /// Ends a limited query. The planner sees only the outer limit, which prevents JIT compilation.
+    /// The planner sees only the outer limit, which prevents JIT compilation.
     pub(crate) fn push_limit(&self, sql: &mut Sql, order: &str, limit: i64) {
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {

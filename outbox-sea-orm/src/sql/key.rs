@@ -10,7 +10,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// Key of an aggregate. Head rows and blocks are locked in ascending key order.
+/// Head rows and blocks are locked in ascending key order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -48,7 +48,7 @@ impl Dialect {
                 sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
             }
             DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
-            // SQLite cannot bind text that is not UTF-8, so it gets a cast of bytes.
+            // SQLite cannot bind text that is not UTF-8.
             _ => match std::str::from_utf8(part) {
                 Ok(text) => sql.placeholder(text),
                 Err(_) => format!(

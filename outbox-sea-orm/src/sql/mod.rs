@@ -13,8 +13,7 @@ pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 
-/// Maximum values of a padded list. MySQL allows 65,535 values, and a relay has up to 55,000 rows
-/// in flight.
+/// MySQL allows 65,535 values, and a relay has up to 55,000 rows in flight.
 const PADDED_MAX: usize = 32 * 1024;
 
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {

@@ -10,7 +10,7 @@ use super::Dialect;
 /// MySQL's last time, 9999-12-31 23:59:59.999999 UTC, in microseconds since 1970.
 pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
 
-/// Microseconds of a duration, at most a century. Every database can add a century to its clock.
+/// Every database can add a century, the longest duration, to its clock.
 pub(crate) fn micros(duration: Duration) -> i64 {
     const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros())

@@ -24,7 +24,7 @@ pub(super) use repeat_deadlocks;
 
 pub(super) const DEADLOCKS_MAX: u32 = 10;
 
-/// Whether to repeat the transaction: a deadlock, or a Galera conflict with another node.
+/// A Galera conflict with another node counts as a deadlock.
 pub(super) fn is_deadlock(error: &DbErr) -> bool {
     has_code(error, &["40P01", "40001"])
 }

@@ -46,7 +46,7 @@ impl IdRange {
     }
 }
 
-/// Whether an id's time is before 2024 or after tomorrow. One random id in 3,000 looks valid.
+/// One random id in 3,000 looks valid.
 pub(super) fn has_foreign_ids(dialect: &Dialect, now: OffsetDateTime) -> Statement {
     let messages = &dialect.messages;
     let text = format!(
@@ -74,8 +74,7 @@ pub(super) async fn name_times(db: &Session) -> Result<bool, DbErr> {
     Ok(db.one(foreign).await?.is_none())
 }
 
-/// Lowest id of the selection. There is no highest id, because ids of copies are later than their
-/// recording time.
+/// There is no highest id, because ids of copies are later than their recording time.
 pub(super) async fn first(db: &Session, selection: &Selection) -> Result<Option<Uuid>, DbErr> {
     let Some(from) = selection.recorded_from else {
         return Ok(None);

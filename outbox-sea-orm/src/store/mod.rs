@@ -235,7 +235,6 @@ impl SqlStore {
 impl OutboxStore for SqlStore {
     async fn preflight(&self, deletes: bool) -> Result<Vec<SetupProblem>, StoreError> {
         let (pool, untested) = (self.db.clone(), self.allows_untested);
-        // The checks below report a connection error.
         let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
         if let Ok(InMemory::CanBeLost) = in_memory {
             return Err(StoreError::setup(SetupKind::Setting, CAN_BE_LOST, ""));

@@ -32,11 +32,9 @@ use crate::task::detached;
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0). If no
-/// transaction is open, PostgreSQL logs no warning.
+/// Commits a transaction left open by a cancelled `begin()` of the service (sqlx 0.9.0).
 const END_OPEN: &str = "BEGIN; COMMIT";
 
-/// Time limit for the pool's check of a returned connection.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
@@ -48,7 +46,7 @@ pub(super) struct Isolation {
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     is_read_committed: bool,
-    /// Whether commits are durable. With `synchronous_commit = off`, a crash could lose a lease.
+    /// With `synchronous_commit = off`, a crash could lose a lease.
     is_durable: bool,
 }
 
@@ -101,7 +99,7 @@ pub(super) struct Session {
     connection: Mutex<Option<Connection>>,
     in_transaction: AtomicBool,
     owes_rollback: AtomicBool,
-    /// A statement wrote outside a transaction, and its commit is not ensured yet.
+    /// A statement wrote outside a transaction.
     owes_end: AtomicBool,
     must_close: AtomicBool,
     is_abandoned: AtomicBool,
@@ -186,13 +184,13 @@ impl Session {
         })
     }
 
-    /// Defers the end of the next statement's transaction, which saves two round trips. Other
-    /// sessions see the write at the latest when the connection returns to the pool.
+    /// The next statement saves two round trips. Other sessions see the write at the latest when
+    /// the connection returns to the pool.
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
 
-    /// Passes each row to `take`, until it returns false. The database may keep sending rows: see
+    /// The query stops if `take` returns false. The database may keep sending rows: see
     /// [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
@@ -220,8 +218,7 @@ impl Session {
         end(own, ()).await.map_err(into)
     }
 
-    /// Closes the connection after the call, because the pool would read all unread rows. SQLite
-    /// computes rows lazily.
+    /// The pool would read all unread rows. SQLite computes rows lazily.
     pub(super) fn close(&self) {
         if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
@@ -246,7 +243,6 @@ impl Session {
             _ if self.in_transaction.load(Ordering::Relaxed) => Ok(None),
             DbBackend::Postgres => self.begin().await.map(Some),
             DbBackend::MySql => self.execute_unprepared("COMMIT").await.map(|()| None),
-            // On SQLite, the driver rolls back a transaction that was left open.
             _ => Ok(None),
         }
     }
@@ -267,8 +263,7 @@ impl Session {
         self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
-    /// Whether `synchronous_commit` is off. PostgreSQL only. Assumes equal defaults in all
-    /// sessions.
+    /// PostgreSQL only. Assumes that all sessions have equal defaults.
     pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
         Ok(!self.defaults().await?.is_durable)
     }
@@ -344,8 +339,6 @@ impl Session {
             }
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
-            // An error means that no transaction is open, or the next statement reports the broken
-            // connection.
             let _: Result<(), sqlx::Error> =
                 with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
@@ -368,8 +361,8 @@ impl Session {
         }
     }
 
-    /// Waits until the caller is gone and the grace time has passed. Never on SQLite: no file falls
-    /// silent, and an in-memory database ends with its connection.
+    /// Never completes on SQLite: no file falls silent, and an in-memory database ends with its
+    /// connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
@@ -388,13 +381,11 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection timed out and is closed");
-                // The drop sends no message, which could block. The pool may open another
-                // connection.
+                // A drop sends no message, which could block.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();
                 let () = with!(connection, live: Driver => match Handle::try_current() {
-                    // Closing sends a message. After a timeout, the drop closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),
                     Err(_) => drop(live.detach()),

@@ -52,7 +52,6 @@ use crate::write::transaction::OutboxTransaction;
 /// [`Self::nested`] and [`Self::save_by`]. `M` is the type of the saved model.
 #[must_use = "raised events are lost unless the aggregate is saved"]
 pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
-    // The model is `None` only during a save.
     model: Option<A>,
     events: Events,
     later: Vec<Later<M>>,

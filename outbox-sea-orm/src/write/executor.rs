@@ -20,7 +20,7 @@ use crate::write::transaction::{DEFAULT_CONFIG, Transactional};
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 use crate::write::turn::Turn;
 
-/// A save's statements. The last statement must prove that the transaction has not failed.
+/// The last statement must prove that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
 /// A pool, or an open transaction, in which a save uses a savepoint.
@@ -106,7 +106,6 @@ where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
     let integrity = turn.integrity().nested();
-    // If the savepoint fails, sqlx 0.9.0 silently rolls back the outer transaction.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
         Err(error) => {
@@ -123,8 +122,7 @@ where
             Ok(()) => return Ok(value),
             Err(error) => (SaveError::Database(error), false),
         },
-        // On MySQL, a deadlock rolls back the whole transaction. Later statements would be
-        // committed alone.
+        // On MySQL, a deadlock rolls back the whole transaction.
         Err(error) => {
             integrity.doubt();
             let is_undone = integrity.usable(&savepoint).await.is_err();
@@ -142,7 +140,7 @@ where
     Err(lost(error))
 }
 
-/// Fails if the work ignored an error of a record, or if the database rolled back.
+/// Fails if the work ignored an error of a record.
 async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
     let value = outcome?;
     tx.verify().await.map_err(SaveError::Database)?;
@@ -162,7 +160,7 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // A dropped caller may have retried already.
+        // The dropped caller may have retried.
         Err(SaveError::Database(DbErr::Custom(
             "the caller was dropped".to_owned(),
         )))

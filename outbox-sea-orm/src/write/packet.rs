@@ -3,10 +3,9 @@
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
-/// Statements up to this size need no query of the limit, which is at least 1 MiB by default.
+/// The server's default limit is at least 1 MiB.
 pub(crate) const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
-/// Bytes of a number or time, with type and length.
 const VALUE_BYTES_MAX: usize = 32;
 
 pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usize, DbErr> {

@@ -163,7 +163,7 @@ where
                             table: table::<Self>(),
                         });
                     }
-                    // The events are built before the await, so the model need not be `Sync`.
+                    // The model need not be `Sync`, because the events are built before the await.
                     let events = context.sync_scope(|| events(&self).into_events());
                     record_or_look(tx, events).await
                 })
@@ -209,8 +209,7 @@ where
     }
 }
 
-/// Records the events, or checks the transaction, because a hook of the model may have ignored an
-/// error.
+/// A hook of the model may have ignored an error.
 pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
     if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;

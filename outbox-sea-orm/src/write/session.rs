@@ -40,7 +40,6 @@ pub async fn begin_nested(
     OutboxTransaction::within(outer).await
 }
 
-/// Implements SeaORM's `TransactionTrait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __begins {

@@ -19,7 +19,6 @@ use crate::config::OutboxConfig;
 use crate::names::usage;
 use crate::task::detached;
 
-/// Implements SeaORM's `ConnectionTrait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection {
@@ -190,8 +189,8 @@ impl OutboxTransaction {
     }
 
     async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
-        // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction. The dropped turn
-        // prevents the outer commit.
+        // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction, and the dropped
+        // turn prevents the outer commit.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -325,12 +324,12 @@ impl Transactional for DatabaseTransaction {
     }
 }
 
-/// Begins a transaction. Call only inside [`detached`](crate::detached).
+/// Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     begin_with(db, TransactionOptions::default()).await
 }
 
-/// Begins a transaction with options. Call only inside [`detached`](crate::detached).
+/// Call only inside [`detached`](crate::detached).
 pub(crate) async fn begin_with(
     db: &DatabaseConnection,
     mut options: TransactionOptions,
@@ -343,7 +342,6 @@ pub(crate) async fn begin_with(
         };
         options = TransactionOptions {
             sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
-            // For an isolation level, SeaORM would log a warning.
             isolation_level: None,
             access_mode: None,
         };
@@ -351,8 +349,7 @@ pub(crate) async fn begin_with(
     db.begin_with_options(options).await
 }
 
-/// On PostgreSQL, fails if an ignored error has ended the transaction: see
-/// [`OutboxTransaction::commit`].
+/// Fails if an ignored error has ended the transaction: see [`OutboxTransaction::commit`].
 pub(crate) async fn look<C: ConnectionTrait>(tx: &C) -> Result<(), DbErr> {
     if tx.get_database_backend() == DbBackend::Postgres {
         tx.execute_unprepared("SELECT 1").await?;

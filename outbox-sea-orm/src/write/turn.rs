@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 
-/// The right to run a save or record. A drop before [`Self::ends`] prevents the commit.
+/// A drop before [`Self::ends`] prevents the commit.
 pub(crate) struct Turn {
     integrity: Integrity,
     has_ended: bool,
@@ -38,12 +38,10 @@ impl Turn {
         &self.integrity
     }
 
-    /// Ends a turn whose work is complete, or left nothing.
     pub(crate) fn ends(mut self) {
         self.has_ended = true;
     }
 
-    /// Ends a turn whose nesting level must be rolled back.
     pub(crate) fn fails(mut self) {
         self.has_ended = true;
         self.integrity.fail();
@@ -58,14 +56,14 @@ impl Drop for Turn {
     }
 }
 
-/// Locks by address of the transaction. Borrowed transactions cannot move.
+/// The key is the transaction's address, because a borrowed transaction cannot move.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
     LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reference to a transaction's lock. The last drop removes the lock from the map.
+/// The last drop removes the lock from the map.
 struct Place {
     address: usize,
     lock: Arc<Lock<()>>,
@@ -88,7 +86,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // Two clones remain, in the map and in this value. New clones need the lock of the map.
+        // New clones need the lock of the map.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

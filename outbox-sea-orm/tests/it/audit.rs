@@ -71,7 +71,6 @@ async fn killed_replay_continues_without_second_copies(test: TestDb) {
     tokio::time::timeout(SOON, has_begun)
         .await
         .expect("the first batch");
-    // The batch continues for a while, concurrently with other callers.
     killed.abort();
     let (one, other) = (test.store(), test.store());
     let (one, other) = tokio::join!(finished(&one, &replay), finished(&other, &replay));

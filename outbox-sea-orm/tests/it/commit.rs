@@ -76,7 +76,6 @@ async fn commit_refused_by_sqlite_has_a_known_outcome() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// A connection without TLS, because the proxy reads the messages.
 pub(crate) async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
     let proxy = Proxy::in_front_of(test.url()).await;
     let plain = match test.sql_backend() {

@@ -182,7 +182,6 @@ async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
     let large = (64 << 20) + 1;
     let payload = match test.sql_backend() {
         DbBackend::Postgres => Some(format!("decode(repeat('00', {large}), 'hex')")),
-        // On MariaDB, `max_allowed_packet` prevents larger payloads.
         DbBackend::MySql => None,
         _ => Some(format!("zeroblob({large})")),
     };

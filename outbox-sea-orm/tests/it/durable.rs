@@ -82,7 +82,6 @@ async fn a_setting_that_loses_commits_is_named() {
         let store = SqlStore::new(db.clone()).with_names(&test.names).unwrap();
         let levels = match backend {
             Backend::Sqlite => &["PRAGMA synchronous = 1", "PRAGMA synchronous = 2"][..],
-            // On other databases, a session cannot change the setting.
             _ => &["DO 0"][..],
         };
         for level in levels {

@@ -83,7 +83,6 @@ async fn relay_started_during_a_failover_waits_for_its_end() {
         let shutdown = CancellationToken::new();
         let scenario = async {
             let seen = async {
-                // The store closes rejected sessions, so more sessions prove retries.
                 while replica.sessions.load(Ordering::SeqCst) < SESSIONS {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }

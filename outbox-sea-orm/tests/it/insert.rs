@@ -55,7 +55,6 @@ async fn overlapping_batches_do_not_deadlock(test: TestDb) {
                     ids.reverse();
                 }
                 ids.rotate_left(writer * 37);
-                // A large batch needs several statements on PostgreSQL.
                 let filler = if writer % 4 < 2 {
                     "x".repeat(8 * 1024)
                 } else {

@@ -90,7 +90,6 @@ async fn dropped_save_makes_its_transaction_uncommittable(db: TestDb) {
             .unwrap();
         let save = shop.order(2).insert_with_events(&tx, |_| [placed(2)]);
         let is_ready = dropped_after(polls, save).await.map(Result::unwrap).is_some();
-        // The database would commit each later statement alone.
         assert_eq!(
             shop.order(3).insert(&tx).await.is_ok(),
             is_ready,

@@ -111,7 +111,6 @@ mod business {
         let pool = test.one_connection().await;
         pool.execute_unprepared(strict).await.unwrap();
         let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-        // This open transaction preserves the locks of concurrent serializable transactions.
         let witness = test
             .db
             .begin_with_config(Some(IsolationLevel::Serializable), None)

@@ -54,7 +54,6 @@ fn rights(backend: DbBackend, roles: &[&str]) -> Vec<(&'static str, &'static str
     found
 }
 
-/// All tests share the users, so that a server does not collect users.
 async fn user(db: &TestDb, name: &'static str, roles: &[&str]) -> DatabaseConnection {
     let whom = match db.sql_backend() {
         DbBackend::Postgres => {

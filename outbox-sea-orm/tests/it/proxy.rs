@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes of a ping on PostgreSQL and MySQL, a message without content.
 const PING: usize = 5;
 
 pub(crate) struct Proxy {
@@ -23,7 +22,6 @@ struct Control {
     silenced: watch::Sender<usize>,
     /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
-    /// Bytes received from the database.
     received: AtomicUsize,
     commit: Mutex<Option<Commit>>,
 }
@@ -144,7 +142,6 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
                     return;
                 }
                 if commit.is_some() {
-                    // The first byte proves that the commit is stored.
                     let _ = server.read(&mut down).await;
                     return;
                 }

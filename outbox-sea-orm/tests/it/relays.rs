@@ -200,7 +200,6 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
         }
         _ => changes.push(("DROP INDEX outbox_messages_pending_own".to_owned(), None)),
     }
-    // On SQLite, other connections would not see the renamed column at once.
     let pool = match test.backend {
         Backend::SqliteMemory => test.db.clone(),
         _ => test.one_connection().await,

@@ -54,7 +54,6 @@ async fn replay_does_not_read_the_table_for_each_batch() {
     };
     let messages = test.messages();
     let pool = test.connect_again(|_| {}).await;
-    // With so many messages, 250 lookups by id are cheaper than a scan.
     let insert = insert_published(&test, MESSAGES, 1_800);
     pool.execute_unprepared(&insert).await.unwrap();
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();

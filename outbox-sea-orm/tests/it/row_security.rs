@@ -25,7 +25,6 @@ async fn row_level_security_is_refused_at_the_start_by_table() {
         };
         assert_eq!(problem.kind, SetupKind::RowSecurity(vec![table.clone()]));
         assert!(problem.repair.contains(&role.name), "{problem}");
-        // Policies do not apply to the owner of the table.
         role.test.store().preflight(true).await.unwrap();
         role.test
             .execute(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"))

@@ -221,7 +221,6 @@ async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
 async fn ambient_ids_travel_with_the_event(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    // Closures run in the save's task, and get its context.
     context()
         .scope(async {
             let given = [placed(1)];

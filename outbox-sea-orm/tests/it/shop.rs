@@ -196,7 +196,6 @@ async fn create_tables(db: &DatabaseConnection) {
         DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
         _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
     };
-    // MariaDB locks every row that a statement reads.
     let index = match db.get_database_backend() {
         DbBackend::MySql => ", INDEX (marker)",
         _ => "",

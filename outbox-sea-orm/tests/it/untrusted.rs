@@ -58,7 +58,6 @@ fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConf
         client.read_exact(&mut [0; 8])?;
         client.write_all(b"S")?;
     } else {
-        // Header of MySQL's packet: length and number.
         let length = u8::try_from(GREETING.len()).expect("a short greeting");
         client.write_all(&[&[length, 0, 0, 0], GREETING].concat())?;
         client.read_exact(&mut [0; 36])?;
@@ -128,7 +127,6 @@ async fn untrusted_database_stops_the_relay_at_start() {
     }
 }
 
-/// The failure after the handshake is no TLS failure.
 #[tokio::test]
 async fn error_after_a_trusted_handshake_is_no_tls_failure() {
     for backend in SERVERS {

@@ -298,7 +298,6 @@ async fn future_times_are_equal(test: &TestDb) {
     assert_eq!(test.int(&delays).await, 2);
 }
 
-/// Delay of a message in microseconds, -1 without a delay.
 async fn delay_of(test: &TestDb, row: &FetchedRow) -> i64 {
     let delay = format!(
         "SELECT COALESCE({}, -1) FROM {} WHERE row_id = {}",

@@ -56,7 +56,6 @@ fn verdict_of_rust(call: &Call, headers: &BTreeMap<String, String>) -> Result<()
         descriptor: Box::leak(Box::new(descriptor)),
         call: call.clone(),
     };
-    // In Rust, the context sets these four headers.
     let own = |name: &str| headers.get(name).cloned();
     let context = MessageContext {
         correlation_id: own("ce-correlationid"),

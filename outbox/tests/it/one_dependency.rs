@@ -80,7 +80,6 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// Returns the target folder, which keeps builds for reuse, and the folder of the other workspace.
 fn folders() -> (PathBuf, PathBuf) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     (
@@ -89,7 +88,7 @@ fn folders() -> (PathBuf, PathBuf) {
     )
 }
 
-/// Profiles of this workspace. With equal profiles, cargo reuses clippy's earlier results.
+/// With equal profiles, cargo reuses clippy's earlier results.
 fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, profiles) = manifest.split_once("[profile.dev]").unwrap();
@@ -97,8 +96,7 @@ fn profiles() -> String {
     format!("[profile.dev]{profiles}")
 }
 
-/// Runs cargo without the variables of the outer cargo, so that calls from a shell share the target
-/// folder.
+/// Without the outer cargo's variables, calls from a shell share the target folder.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     without_package(&mut cargo);

@@ -62,7 +62,6 @@ impl Empty {
         row.try_get("", "n").unwrap()
     }
 
-    /// Checks one table of each crate, with its initial rows.
     async fn check_tables(&self) {
         assert_eq!(self.count("outbox_leases").await, 64);
         assert_eq!(self.count("outbox_messages").await, 0);

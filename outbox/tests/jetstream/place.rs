@@ -14,7 +14,6 @@ use sea_orm::{
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// Longer than any step of a test.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_URL";

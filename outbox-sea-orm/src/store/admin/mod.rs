@@ -19,7 +19,7 @@ use crate::sql::Key;
 
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
-/// Message ids per page: 24 MB. With smaller pages PostgreSQL reads the table more often.
+/// The ids of a page need 24 MB. With smaller pages PostgreSQL reads the table more often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
 
 /// SQLite limits a union to 500 parts.
@@ -84,7 +84,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
     block::end(tx, &blocked).await?;
     Ok(match decision {
         Decision::Retry => {
-            // A block exists, so the retried message waits before later messages of its aggregate.
+            // Behind a block, the retried message waits before later messages of its aggregate.
             let blocked = block::lock(tx, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
@@ -99,7 +99,6 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
             }
             retried
         }
-        // The locked blocks keep other transactions from lifting these halts.
         Decision::Skip => halting.len() as u64,
     })
 }

@@ -10,8 +10,8 @@ use crate::sql::Dialect;
 use crate::sql::uuids;
 use crate::store::message::sql::{halts, index_of_page, push_selection, settled};
 
-/// Selects dead letters. The plan must scan the index of dead rows in order, up to the limit.
-/// Otherwise each batch reads all remaining dead letters.
+/// The plan must scan the index of dead rows in order, up to the limit. Otherwise each batch reads
+/// all remaining dead letters.
 pub(crate) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
@@ -22,7 +22,7 @@ pub(crate) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.push(&index_of_page(dialect, selection, true));
     push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
     if halting {
-        // Halts are found by one index lookup. A join could read all blocks for each dead letter.
+        // A join could read all blocks for each dead letter.
         sql.push(" AND ").push(&halts(dialect));
     }
     sql.push(" ORDER BY m.row_id");
@@ -30,8 +30,7 @@ pub(crate) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.statement()
 }
 
-/// Selects settled messages by row id. PostgreSQL has no such index, so it sorts the table, or its
-/// ids since a time.
+/// PostgreSQL has no index by row id, so it sorts the table, or its ids since a time.
 pub(super) fn replayable(
     dialect: &Dialect,
     selection: &Selection,
@@ -60,7 +59,7 @@ pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statem
     sql.statement()
 }
 
-/// Last row id. PostgreSQL reads the whole table, because reading the sequence needs a privilege.
+/// PostgreSQL reads the whole table, because reading the sequence needs a privilege.
 pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     dialect.statement(
         &format!(

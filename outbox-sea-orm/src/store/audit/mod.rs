@@ -153,8 +153,7 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
         for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
             let ends = is_last && n + 1 == batches;
             let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
-            // If the process crashed after the commit, the operation's row already has the new
-            // position.
+            // After a crash here, the operation's row already has the new position.
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
@@ -176,8 +175,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // The operation has made no copy yet. If this page holds all rows, its last row is
-                // the operation's end.
+                // If this page holds all rows, its last row is the operation's end.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -197,7 +195,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
     }
 }
 
-/// Processes a batch in one transaction. Returns false, with no change, if the position has moved.
+/// Returns false, with no change, if another process moved the operation's position.
 async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
     let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
         return Ok(true);

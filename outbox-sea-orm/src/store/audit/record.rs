@@ -9,7 +9,7 @@ use crate::store::has_code;
 use crate::store::row::time;
 use crate::store::session::Session;
 
-/// Inserts an operation. Returns false if it exists. Waits for a concurrent insert of the same id.
+/// Returns false if the operation exists. Waits for a concurrent insert of the same id.
 pub(crate) async fn insert(
     db: &Session,
     operation: &Operation,
@@ -18,7 +18,6 @@ pub(crate) async fn insert(
     let operations = sql::operations(&db.dialect);
     match db.execute(operations.insert(operation, position)).await {
         Ok(done) => Ok(done.rows_affected() > 0),
-        // MySQL reports an existing operation as an error.
         Err(error) if has_code(&error, &["23000"]) => Ok(false),
         Err(error) => Err(error),
     }
@@ -34,8 +33,7 @@ pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Resul
     tx.execute(finish).await.map(drop)
 }
 
-/// Inserts a new operation, or locks an existing operation. Returns false if its position has
-/// moved.
+/// Returns false if another process moved the operation's position.
 pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
     if operation.started_at.is_none() {
         return insert(tx, operation, Some(to)).await;

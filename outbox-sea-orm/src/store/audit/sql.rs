@@ -9,7 +9,7 @@ use crate::sql::{Dialect, Sql};
 
 const ID_CHARS: usize = 32;
 
-/// Maximum characters of the recorded message ids. The last batch may exceed it by 1,000 ids.
+/// The last batch may exceed this limit of recorded ids by 1,000 ids.
 const IDS_CHARS_MAX: usize = ID_CHARS * outbox_core::store::OPERATION_MESSAGES_MAX;
 
 pub(crate) fn operations(dialect: &Dialect) -> OperationsSql {

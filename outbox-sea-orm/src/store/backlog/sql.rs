@@ -6,8 +6,7 @@ use crate::sql::Dialect;
 use crate::store::block::sql::waiting_where;
 use crate::store::pause::sql::HELD_BETWEEN;
 
-/// Due rows searched for the earliest time: a delayed row that has just become due may precede
-/// older rows.
+/// A delayed row that has just become due may precede older rows.
 const DUE_ROWS: u32 = 100;
 
 pub(crate) fn backlog(dialect: &Dialect, count_max: u64) -> Statement {

@@ -50,7 +50,7 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Removes blocks, except with a halt or waiting messages. The blocks must be locked.
+/// Keeps blocks with a halt or waiting messages. The blocks must be locked.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;

@@ -6,7 +6,7 @@ use sea_orm::{DbBackend, Statement, Value};
 use super::Block;
 use crate::sql::{Dialect, Key, Sql, bind_keys};
 
-/// Locks blocks in primary key order, as operators' changes do.
+/// Locks blocks in primary key order.
 pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {}, {} AS due_micros, h.halted_by FROM ",
@@ -24,8 +24,7 @@ pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Looks up each key's block. With stale statistics of a join, PostgreSQL would compare each block
-/// with each key.
+/// With stale statistics, a join would compare each block with each key.
 fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
     let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
     sql.push(&format!(
@@ -39,7 +38,7 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
     ));
 }
 
-/// Selects blocks by `ctid`, which stays valid because the blocks must be locked.
+/// The blocks must be locked, so that each `ctid` stays valid.
 pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
@@ -52,7 +51,7 @@ pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], als
     sql.push(&also(&dialect.blocks));
 }
 
-/// Writes blocks. A halted aggregate stays halted.
+/// A halted aggregate stays halted.
 pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     let alias = match dialect.backend {
         DbBackend::MySql => "",
@@ -85,8 +84,8 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.statement()
 }
 
-/// Removes blocks without waiting messages. An earlier statement must lock the blocks, so that this
-/// snapshot includes all messages that earlier lock holders made waiting.
+/// An earlier statement must lock the blocks, so that this snapshot includes all messages that
+/// earlier lock holders made waiting.
 pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
     push_blocks_of(dialect, &mut sql, keys, |block| {
@@ -96,7 +95,7 @@ pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Condition on waiting rows, for scalar subqueries: a hashed subquery would read all waiting rows.
+/// Only for scalar subqueries: a hashed subquery would read all waiting rows.
 pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
     let messages = &dialect.messages;
     let hint = dialect.by_index(&dialect.waiting);
@@ -107,7 +106,6 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
                  AND {alias}.waiting_key = CONCAT({other}.aggregate_type, x'00', {other}.aggregate_id)"
             );
         }
-        // Only the index by aggregate has this predicate.
         DbBackend::Postgres => "status::int8",
         _ => "status",
     };

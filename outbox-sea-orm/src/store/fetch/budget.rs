@@ -36,8 +36,8 @@ impl Fitting {
         fitting.clamp(1, bounds.rows.max(1))
     }
 
-    /// Updates the expected size. A larger size counts at once. A smaller size counts only after a
-    /// full batch, and at most halves the estimate.
+    /// A larger payload size counts at once. A smaller size counts only after a full batch, and at
+    /// most halves the estimate.
     pub(super) fn learn(&self, asked: usize, read: usize, bytes: usize) {
         if read == 0 {
             return;
@@ -51,7 +51,7 @@ impl Fitting {
     }
 }
 
-/// Closes the connection if many rows are unread. Reading a few rows is cheaper than reconnecting.
+/// Reading a few rows is cheaper than a new connection.
 pub(super) fn leave(db: &Session, asked: usize, read: usize) {
     if read < asked / 2 {
         db.close();

@@ -34,7 +34,7 @@ pub(crate) async fn durable(
         return Ok(fetched);
     }
     let partition = lease::partitions(leases).first().copied().unwrap_or_default();
-    // The connection of the fetch may have unread rows, so this write uses another connection.
+    // The connection of the fetch may have unread rows.
     let context = "the durable write before publishing failed";
     let written = store.run(context, move |db| async move {
         match *known.0.get_or_try_init(|| shows_early(&db)).await? {
@@ -55,7 +55,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// Writes durably. Changes at most an expiry, by one microsecond.
+/// The write changes an expiry by at most one microsecond.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;
@@ -63,8 +63,7 @@ async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
             .await?;
         return tx.commit().await;
     }
-    // The relay's announcement is written first, because settlements lock lease rows. It may be
-    // missing.
+    // The relay's announcement comes first, because settlements lock lease rows. It may be missing.
     for statement in [
         relay::sql::touch(&db.dialect, partition),
         lease::sql::touch(&db.dialect, partition),

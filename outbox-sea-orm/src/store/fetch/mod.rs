@@ -24,7 +24,7 @@ use super::session::Session;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// Maximum row ids per statement. MariaDB turns a list of 1,000 into a join.
+/// MariaDB turns a list of 1,000 row ids into a join.
 const ROW_IDS_MAX: usize = 500;
 
 pub(super) async fn fetch(
@@ -121,8 +121,8 @@ impl Scan {
             return;
         }
         self.fetched.waits.push(scanned.waits());
-        // Later messages wait even if this row is only blocked: the block may end before the next
-        // statement of this fetch.
+        // Later messages wait even if this row is only blocked: the block may end before the
+        // fetch's next statement.
         if scanned.row.sequenced {
             self.waiting.insert(scanned.row.aggregate);
         }

@@ -74,7 +74,6 @@ pub(crate) fn scanned_columns(dialect: &Dialect) -> String {
     )
 }
 
-/// Ended blocks. The inner limit is hidden from the planner as in [`scan`].
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
     let mut sql = dialect.limited(&format!(
         "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",
@@ -89,8 +88,7 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key
     sql.statement()
 }
 
-/// The first waiting messages per aggregate. The statement reads no more rows than it returns.
-/// Delayed messages have a null payload.
+/// The statement reads no more rows than it returns. Delayed messages have a null payload.
 pub(crate) fn waiting_of(
     dialect: &Dialect,
     keys: &[Key],
@@ -100,7 +98,6 @@ pub(crate) fn waiting_of(
     debug_assert_eq!(dialect.backend, DbBackend::Postgres);
     let mut sql = dialect.sql(format!("SELECT {} FROM unnest(", waiting_columns(dialect)));
     bind_keys(&mut sql, keys);
-    // Only the index of waiting rows has this predicate.
     sql.push(&format!(
         ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
          WHERE m.status::int8 = 3 AND m.sequence IS NOT NULL \

@@ -20,11 +20,9 @@ use crate::store::session::Session;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
 
-/// Maximum aggregates per statement, which has one part per aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// Maximum pending messages compared with waiting messages. If more are pending, the scan must
-/// publish them first.
+/// If more messages are pending, the relay must publish them before waiting messages.
 const PENDING_MAX: i64 = 5_000;
 
 #[derive(Debug)]
@@ -37,7 +35,6 @@ pub(crate) struct Request {
     pub(crate) fitting: Fitting,
 }
 
-/// Rows of the first statement while the payload size is unknown.
 const UNKNOWN_ROWS: usize = 64;
 
 struct Group {
@@ -66,7 +63,7 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
 
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // The limit includes rows in flight: a block whose first row is in flight returns nothing.
+    // A block whose first row is in flight returns nothing.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -171,7 +168,6 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// Waiting unsequenced messages, and whether there may be more.
 async fn unsequenced(tx: &Session, request: &Request) -> Result<(Vec<Group>, bool), StoreError> {
     let asked = request.fitting.rows(request.bounds, UNKNOWN_ROWS);
     let scope = Scope {
@@ -229,7 +225,6 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     fetched
 }
 
-/// Pending messages that waiting messages must not overtake.
 #[derive(Default)]
 struct Barrier {
     /// Lowest pending row id per aggregate.

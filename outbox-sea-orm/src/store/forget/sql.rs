@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// Locks head rows in key order, which blocks recording of sequenced messages until the transaction
+/// Locks head rows in key order, so that no sequenced message is recorded until the transaction
 /// ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Duration>) -> Statement {
     let mut sql = dialect.sql(format!(
@@ -24,7 +24,7 @@ pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Durat
         .statement()
 }
 
-/// Messages of the aggregates. Reads the whole table, which has no index by aggregate.
+/// The query reads the whole table, which has no index by aggregate.
 pub(super) fn messages_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("SELECT m.id FROM {} m WHERE ", dialect.messages));
     dialect.push_keys(&mut sql, "m", keys);
@@ -77,7 +77,6 @@ pub(super) fn idle_heads(
     sql.statement()
 }
 
-/// Pending, waiting or dead messages of the aggregates. Locks nothing.
 pub(super) fn unpublished_of(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql("");
     for (n, status) in [0, 2, 3].into_iter().enumerate() {

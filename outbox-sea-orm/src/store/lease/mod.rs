@@ -16,8 +16,7 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::{Dialect, micros};
 
-/// Takes up to `max` free leases. If fewer are free, shortens leases granted before the clock was
-/// set back, and may return the state of the lease table.
+/// If fewer than `max` leases are free, shortens leases granted before the clock was set back.
 pub(super) async fn acquire(
     db: &Session,
     owner: OwnerId,
@@ -43,7 +42,6 @@ pub(super) struct LeaseRows {
 }
 
 impl LeaseRows {
-    /// Fails if a lease row is missing, because its partition has no owner.
     pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
         if self.present >= i64::from(PARTITIONS) {
             return Ok(());

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Sql, integers, micros};
 
-/// Locks free leases. SKIP LOCKED skips leases locked by a takeover or settlement.
+/// SKIP LOCKED skips leases locked by a takeover or settlement.
 pub(super) fn lock_free(dialect: &Dialect, max: u16) -> Statement {
     let skip = match dialect.backend {
         DbBackend::Sqlite => "",
@@ -32,8 +32,8 @@ pub(super) fn take(dialect: &Dialect, owner: Uuid, ttl_micros: i64, partitions: 
     set(dialect, &text, [owner.into(), ttl_micros.into()], partitions)
 }
 
-/// Locks live leases in primary key order, as settlements do. Excludes expired leases, even if no
-/// other relay took them.
+/// Locks leases in primary key order, as settlements do. Excludes expired leases, even if no other
+/// relay took them.
 pub(super) fn lock_live(dialect: &Dialect, owner: Uuid, partitions: &[i64]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} AS partition_no, epoch FROM {} l WHERE owner = ",
@@ -67,7 +67,7 @@ fn set<const N: usize>(dialect: &Dialect, text: &str, values: [Value; N], partit
         .statement()
 }
 
-/// `WITH owned AS (…`: leases with an unchanged epoch, locked against takeover.
+/// Leases with an unchanged epoch, locked against takeover.
 pub(crate) fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease]) {
     let partitions = integers(super::partitions(leases));
     let epochs = integers(leases.iter().map(|lease| lease.epoch));
@@ -89,8 +89,7 @@ pub(crate) fn rows(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Shortens leases granted before the clock was set back. Locks in primary key order, as
-/// settlements do.
+/// Locks leases in primary key order, as settlements do.
 pub(super) fn shorten(dialect: &Dialect) -> Statement {
     let (table, ahead) = (&dialect.leases, is_ahead(dialect));
     let rows = match dialect.backend {
@@ -109,8 +108,8 @@ pub(super) fn shorten(dialect: &Dialect) -> Statement {
     )
 }
 
-/// Inserts missing lease rows. The new epoch, a time in microseconds, exceeds any count of
-/// acquisitions, so a relay with a lost lease cannot settle.
+/// The epoch of an inserted lease row, a time in microseconds, exceeds any count of acquisitions,
+/// so a relay with a lost lease cannot settle.
 pub(crate) fn repair(dialect: &Dialect) -> Statement {
     let epoch = dialect.micros(dialect.statement_now());
     let on_conflict = match dialect.backend {
@@ -144,8 +143,8 @@ pub(crate) fn is_ahead(dialect: &Dialect) -> String {
     format!("expires_at > {}", latest_end(dialect))
 }
 
-/// Locks leases against takeover, in primary key order, so that settlements cannot deadlock.
-/// Excludes released leases.
+/// Settlements lock leases in primary key order, so that they cannot deadlock. The query excludes
+/// released leases.
 pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     let partition = dialect.int("partition_no");
     let mut sql = dialect.sql(format!(
@@ -158,7 +157,6 @@ pub(crate) fn lock(dialect: &Dialect, partitions: &[i64]) -> Statement {
     sql.statement()
 }
 
-/// Locks the owner's leases in the order of settlements.
 pub(super) fn lock_all(dialect: &Dialect, owner: Uuid) -> Statement {
     let text = format!(
         "SELECT epoch FROM {} WHERE owner = ? ORDER BY partition_no FOR UPDATE",
@@ -185,7 +183,7 @@ pub(super) fn all(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// Durable write on MySQL: adds one microsecond to a lease's expiry.
+/// On MySQL, this durable write changes only one microsecond of an expiry.
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) WHERE partition_no = ?",

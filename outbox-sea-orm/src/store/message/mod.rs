@@ -55,7 +55,6 @@ pub(super) async fn recorded_between(
     db.read(statement, read).await
 }
 
-/// Whether rows with the status `logged` may be published.
 pub(super) async fn has_log(db: &Session) -> Result<bool, DbErr> {
     let Some(statement) = sql::has_log(&db.dialect) else {
         return Ok(false);
@@ -94,7 +93,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// Reads a row that may be damaged. A damaged number becomes 0, a damaged time 1970.
+/// A damaged number becomes 0, a damaged time 1970.
 fn read(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {

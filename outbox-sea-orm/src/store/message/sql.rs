@@ -106,7 +106,6 @@ pub(super) fn published(
     sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
 }
 
-/// `first`: lowest message id of the selected period.
 pub(crate) fn push_selection(
     dialect: &Dialect,
     sql: &mut Sql,
@@ -149,8 +148,7 @@ pub(crate) fn push_selection(
     }
 }
 
-/// The status is a literal, for partial indexes. Pending messages of one aggregate are searched
-/// only in the aggregate's partition.
+/// The status is a literal, for partial indexes.
 fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
     let key = selection
         .aggregate_type
@@ -184,7 +182,6 @@ pub(crate) fn page(
     let status = selection.status.take_if(|_| !by_row_id);
     push_selection(dialect, &mut sql, &selection, None, first);
     if let Some(status) = status {
-        // PostgreSQL estimates that a CASE removes almost no rows.
         let code = status_code(status);
         sql.push(&format!(
             " AND CASE WHEN m.status = {code} THEN 1 ELSE 0 END <> 0"
@@ -231,7 +228,6 @@ pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
     dialect.statement(&text, [id.as_uuid().into()])
 }
 
-/// Reads a head row without waiting for a writer's lock.
 pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT a.last_sequence, {} AS recorded_micros FROM {} a WHERE a.last_sequence > 0 AND ",
@@ -242,8 +238,8 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// Searches published messages. The inner query has no other condition, so no plan reads beyond its
-/// limit. On MySQL it returns only ids, because MySQL materializes its result.
+/// The inner query has no other condition, so no plan reads beyond its limit. On MySQL it returns
+/// only ids, because MySQL materializes its result.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -282,7 +278,6 @@ pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Stateme
 }
 
 fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
-    // Without the hint, MariaDB 10.11 may scan the table if new statistics cause a re-prepare.
     let hint = match dialect.backend {
         DbBackend::MySql => dialect.by_index("outbox_messages_id"),
         _ => String::new(),
@@ -296,8 +291,7 @@ fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
     }
 }
 
-/// Query whether rows may be logged. `None`: this database has no log. Needs no privilege on the
-/// table.
+/// `None`: this database has no log. The query needs no privilege on the table.
 pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     (dialect.backend == DbBackend::Postgres).then(|| {
         let log = dialect.log.replace('\'', "''");

@@ -98,7 +98,6 @@ async fn search(
         while let Some(row) = db.one(first((after, before))).await? {
             let (aggregate_type, time) = held(&row)?;
             strangers.insert(aggregate_type);
-            // Times of held messages are whole seconds, so half a second later skips this time.
             after = time.max(after) + 500_000;
             if strangers.len() >= LISTED_MAX {
                 return Ok(());

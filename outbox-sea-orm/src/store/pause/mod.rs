@@ -22,7 +22,7 @@ use crate::sql::Key;
 
 /// Messages released per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Transactions per call. Relays wait at most 2 s for the call, and a drain would fail after that.
+/// Relays wait at most 2 s for a call, and a drain would fail after that.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
     })
 }
 
-/// Begins a pause. Returns false, with no change, if the operation exists.
+/// Returns false, with no change, if the operation exists.
 pub(super) async fn begin(
     db: &Session,
     request: &PauseRequest,
@@ -59,7 +59,7 @@ pub(super) async fn begin(
     Ok(is_new)
 }
 
-/// Ends a pause. Returns false, with no change, if the type is not paused or the operation exists.
+/// Returns false, with no change, if the type is not paused or the operation exists.
 pub(super) async fn end(
     db: &Session,
     aggregate_type: Option<&str>,
@@ -69,7 +69,6 @@ pub(super) async fn end(
     if !record::insert(&tx, operation, None).await? {
         return Ok(false);
     }
-    // The statement waits for settlements that hold messages.
     let ended = tx.execute(sql::unpause(&db.dialect, aggregate_type)).await?;
     let has_ended = ended.rows_affected() > 0;
     if has_ended {
@@ -79,7 +78,6 @@ pub(super) async fn end(
     Ok(has_ended)
 }
 
-/// Locks the standing pauses of the types against finishing.
 pub(super) async fn standing(tx: &Session, types: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>, DbErr> {
     if types.is_empty() {
         return Ok(types);
@@ -106,8 +104,7 @@ pub(super) async fn finish(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// Releases some messages of an ended pause. Removes the pause with its last message. Returns false
-/// if no pause has ended.
+/// Removes the pause with its last message. Returns false if no pause has ended.
 async fn release(db: &Session) -> Result<bool, DbErr> {
     let tx = db.begin().await?;
     let Some(row) = tx.one(sql::lock_ended(&db.dialect)).await? else {
@@ -119,7 +116,6 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     let keys = tx
         .read(sql::held_blocks(&db.dialect, &aggregate_type, limit), read_key)
         .await?;
-    // Blocks and rows are released in separate transactions, to keep locks few and short.
     if !keys.is_empty() {
         release_blocks(&tx, &aggregate_type, keys).await?;
         tx.commit().await?;
@@ -140,8 +136,7 @@ async fn release(db: &Session) -> Result<bool, DbErr> {
     Ok(true)
 }
 
-/// Releases blocks that the pause still holds: an operator may have resumed aggregates, or a relay
-/// removed blocks.
+/// An operator may have resumed some aggregates, or a relay removed their blocks.
 async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>) -> Result<(), DbErr> {
     keys.sort();
     let locked = block::lock(tx, &keys).await?;

@@ -9,14 +9,13 @@ use crate::sql::{Dialect, Key, Sql, micros};
 use crate::store::block::sql::push_blocks_of;
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
 
-/// First time of held messages: 9000-01-01 00:00:00 UTC in microseconds since 1970.
+/// 9000-01-01 00:00:00 UTC in microseconds since 1970.
 const HELD_FROM: i64 = 221_845_392_000_000_000;
 
-/// Number of distinct times of held messages. They are one second apart, because PostgreSQL's
-/// fractions are exact only to 32 microseconds in the year 9000.
+/// Times of held messages are one second apart, because PostgreSQL's fractions are exact only to 32
+/// microseconds in the year 9000.
 const HELD_TIMES: i64 = 1 << 24;
 
-/// Range of the times of held messages, exclusive.
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
 /// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
@@ -85,7 +84,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// Locks an ended pause. Waits for settlements that hold messages for it.
+/// The lock waits for settlements that hold messages for the pause.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
@@ -112,8 +111,8 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
     )
 }
 
-/// Releases locked blocks that the pause holds. With a condition on the time, the planner could
-/// read all blocks of the pause for each key.
+/// The blocks must be locked. With a condition on the time, the planner could read all blocks of
+/// the pause for each key.
 pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
     let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(format!(
@@ -214,7 +213,7 @@ pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[
         .statement()
 }
 
-/// Removes a pause, which must be locked and hold no message.
+/// The pause must be locked, and hold no message.
 pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
     let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
     dialect.statement(&text, [type_of(dialect, aggregate_type)])

@@ -38,7 +38,7 @@ pub(super) async fn preflight(
     }
 }
 
-/// Classifies an error. A missing driver, refused login or failed TLS lasts until an operator acts.
+/// A missing driver, refused login or failed TLS lasts until an operator acts.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setting(text, "");
@@ -100,7 +100,6 @@ async fn postgres(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
 
 async fn mysql(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
-    // Newer servers have only ROW, and no variable for the format.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
         return Err(setting(
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write",
@@ -150,8 +149,7 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// Rejects old server versions. Accepts a text without a version, because a fork may number
-/// differently.
+/// A text without a version is accepted, because a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let (name, oldest) = match backend {
         DbBackend::Postgres => ("PostgreSQL", [12, 0, 0]),

@@ -16,7 +16,7 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
     rows.check(&db.dialect)
 }
 
-/// Rejects every policy, even a harmless policy: a later change would stop the relay silently.
+/// Even a harmless policy is rejected: a later change would stop the relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
     let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;

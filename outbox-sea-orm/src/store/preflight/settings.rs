@@ -26,7 +26,6 @@ struct Setting {
     repair: &'static str,
 }
 
-/// PostgreSQL: see [`Session::shows_commits_early`].
 fn settings(backend: DbBackend) -> &'static [Setting] {
     match backend {
         DbBackend::MySql => &[

@@ -13,8 +13,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// A table to check. `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`:
-/// privileges besides SELECT.
+/// `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`: privileges besides
+/// SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
@@ -32,7 +32,7 @@ const DELETE: &str = "DELETE";
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // Cast to text: for an unknown type, the driver runs a query with unqualified operators.
+        // For an unknown type, the driver runs a query with unqualified operators.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
@@ -87,7 +87,6 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
     for table in &tables {
         check_table(db, table, &mut lacking, &mut words).await?;
     }
-    // The relay does not need the head rows, only writers do.
     let heads = format!(
         "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
         db.dialect.aggregates
@@ -167,8 +166,7 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
     }
 }
 
-/// Classifies a read-only database. A read-only server may be in a failover, so the relay waits. A
-/// file needs an operator.
+/// A read-only server may be in a failover, so the relay waits. A file needs an operator.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(
@@ -223,8 +221,7 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
     ))
 }
 
-/// Checks that the indexes exist. On MySQL and SQLite, statements with index hints fail without the
-/// index.
+/// On MySQL and SQLite, statements with index hints fail without the index.
 async fn check_indexes(db: &Session) -> Result<(), StoreError> {
     if db.dialect.backend == DbBackend::Postgres {
         return Ok(());

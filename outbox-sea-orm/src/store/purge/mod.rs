@@ -16,8 +16,7 @@ use super::row::time_of;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Maximum rows per statement. MariaDB turns a list of 1,000 or more into a join, and scans the
-/// table.
+/// MariaDB turns a list of 1,000 or more ids into a join, and scans the table.
 const ROWS_MAX: usize = 512;
 
 /// Maximum clock difference between a writer and the database. Beyond this difference, a later
@@ -82,8 +81,7 @@ async fn purge_rows(db: &Session, request: PurgeRequest, older_than: Duration) -
     })
 }
 
-/// Deletes in a transaction, to set its isolation level: InnoDB's default locks gaps of deleted
-/// rows.
+/// InnoDB's default isolation level locks gaps of deleted rows.
 async fn delete(db: &Session, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
     let deleted = tx.execute(sql::purge(&tx.dialect, ids)).await?.rows_affected();

@@ -17,7 +17,7 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::micros;
 
-/// Announces the relay. The result includes this relay, even if its announcement has expired.
+/// The result includes this relay, even if its announcement has expired.
 pub(super) async fn announce(
     db: &Session,
     owner: OwnerId,
@@ -31,7 +31,7 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    // No transaction is open, so that concurrent announcements cannot deadlock.
+    // Without a transaction, concurrent announcements cannot deadlock.
     db.execute(sql::announce(&db.dialect, announced)).await?;
     db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
         .await?;

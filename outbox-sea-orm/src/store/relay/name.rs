@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 const BYTES_MAX: usize = 128;
 
-/// Files with the host name. A systemd unit may hide the first file.
+/// A systemd unit may hide the first file.
 const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
 
 pub(crate) fn of_process() -> Arc<str> {
@@ -34,8 +34,7 @@ fn host() -> Option<String> {
     hosts.find(|host| !host.is_empty())
 }
 
-/// Removes characters that a database rejects: PostgreSQL rejects NUL and characters outside its
-/// encoding, MySQL rejects long text.
+/// PostgreSQL rejects NUL and characters outside its encoding. MySQL rejects long text.
 pub(crate) fn storable(name: &str) -> String {
     let is_printable = |character: &char| (' '..='~').contains(character);
     let name: String = name.chars().filter(is_printable).collect();

@@ -168,7 +168,7 @@ pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     )
 }
 
-/// Durable write on MySQL: adds one microsecond to the expiry of an announcement.
+/// On MySQL, this durable write changes only one microsecond of an expiry.
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \

@@ -104,7 +104,7 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
-/// Reads a row. Fails only if the row cannot be identified.
+/// Fails only if the row cannot be identified.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;
     let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
@@ -150,8 +150,7 @@ fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<
     read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
 }
 
-/// Reads a counter. A damaged counter counts as exhausted, so that the message is not retried
-/// forever.
+/// A damaged counter counts as exhausted, so that the message is not retried forever.
 fn counter(row: &QueryResult, column: Column) -> u32 {
     int(row, column).unwrap_or(u32::MAX)
 }
@@ -235,7 +234,7 @@ fn unsigned<T: TryFrom<i64>>(value: i64, column: Column) -> Result<T, String> {
     T::try_from(value).map_err(|_| format!("{} is {value}", column.name()))
 }
 
-/// Key of a row. It has no message id if the id is damaged (SQLite).
+/// A damaged row on SQLite may have no message id.
 pub(super) fn row_key(row: &QueryResult) -> Result<RowKey, DbErr> {
     Ok(RowKey {
         row_id: row.try_get("", "row_id")?,

@@ -53,7 +53,7 @@ columns! {
     HeadersBytes = "headers_bytes",
 }
 
-/// The payload, empty if it is too large for the reader's memory.
+/// The payload is empty if it is too large for the reader's memory.
 pub(crate) fn payload(dialect: &Dialect) -> String {
     bounded("m.payload", &octets(dialect, "m.payload"), ROW_PAYLOAD_BYTES_MAX)
 }
@@ -62,8 +62,8 @@ fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
     format!("CASE WHEN {octets} <= {bytes_max} THEN {column} ELSE '' END")
 }
 
-/// Size of the headers. PostgreSQL must convert JSON to measure it, so a size below 4,000 stored
-/// bytes counts as 0. Headers of 1 MiB cannot be compressed so far.
+/// PostgreSQL must convert JSON to measure it, so up to 4,000 stored bytes count as 0. Headers of 1
+/// MiB cannot be compressed so far.
 fn headers_octets(dialect: &Dialect) -> String {
     let octets = octets(dialect, &headers_text(dialect));
     match dialect.backend {
@@ -74,8 +74,7 @@ fn headers_octets(dialect: &Dialect) -> String {
     }
 }
 
-/// Truncates overlong names. Only PostgreSQL's columns have no limit, because a constraint would
-/// slow down writers.
+/// Only PostgreSQL's columns have no limit, because a constraint would slow down writers.
 fn bounded_name(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Postgres => format!(
@@ -93,8 +92,7 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// Size of a column in bytes. PostgreSQL does not read the value. SQLite's `length` of a text
-/// counts characters, up to NUL.
+/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters, up to NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -104,7 +102,7 @@ fn octets(dialect: &Dialect, column: &str) -> String {
     }
 }
 
-/// The columns of a row. `payload` is null if the row must wait.
+/// `payload` is null if the row must wait.
 pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
     let is_postgres = dialect.backend == DbBackend::Postgres;
     let now = dialect.statement_now();
@@ -114,7 +112,6 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
             Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
             Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
             Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
-            // Reading an id is faster than reading a null.
             Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
             Column::Payload => payload.to_owned(),
             Column::Headers => bounded(
@@ -122,8 +119,7 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 &headers_octets(dialect),
                 ROW_HEADERS_BYTES_MAX,
             ),
-            // Clamped to the year 20000, which the reader rejects, because PostgreSQL overflows at
-            // the end of its range.
+            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000.
             Column::CreatedMicros if is_postgres => {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }

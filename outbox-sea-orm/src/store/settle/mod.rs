@@ -24,8 +24,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// Maximum rows per statement, a power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB
-/// scans the table for a list of 1,000.
+/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB scans the table for a list of
+/// 1,000.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -56,7 +56,6 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, &claimed, settlements))
 }
 
-/// Returns `keep` if all messages are published with equal `keep`, so one statement suffices.
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
         Verdict::Published { keep } if !settlement.waited => Some(keep),
@@ -97,8 +96,7 @@ struct Found {
     is_sequenced: bool,
     delayed_until: Option<i64>,
     row_id: i64,
-    /// The aggregate's oldest waiting row. The query omits this column if the row itself waited and
-    /// is not delayed.
+    /// Row id of the aggregate's oldest waiting row.
     oldest: Option<i64>,
     now: i64,
 }
@@ -162,7 +160,6 @@ impl SettleTransaction<'_> {
             self.tx.execute(statement).await?;
         }
 
-        // 5. Remove blocks without waiting messages.
         blocks.retain(|_, block| block.halted_by.is_none());
         let open: Vec<Key> = blocks.into_keys().collect();
         block::end(self.tx, &open).await
@@ -211,8 +208,7 @@ impl SettleTransaction<'_> {
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// Row keys by failure and whether the row waited. A broker often returns one error for many
-    /// messages.
+    /// A broker often returns one error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     waiting: Vec<RowKey>,
     /// Row id of each aggregate's oldest message that these verdicts make waiting.
@@ -251,7 +247,7 @@ impl Changes {
                     changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
-                    // Only one message at a time halts an aggregate. A second dead message waits.
+                    // One message at a time halts an aggregate.
                     let dead =
                         !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
                     let failure = Failure {
@@ -311,7 +307,6 @@ impl Changes {
         }
     }
 
-    /// Whether the row is now its aggregate's oldest waiting row.
     fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let mut others = [row.oldest, noted].into_iter().flatten();
@@ -327,7 +322,7 @@ fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }
 
-/// Changes an aggregate's block. Returns false, without a change, if the aggregate is halted.
+/// Returns false, without a change, if the aggregate is halted.
 fn put(
     blocks: &mut BTreeMap<Key, Block>,
     row: &Found,

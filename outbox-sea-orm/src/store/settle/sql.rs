@@ -8,7 +8,7 @@ use crate::sql::{Dialect, Sql};
 use crate::store::block::sql::waiting_where;
 use crate::store::lease::sql::push_claimed;
 
-/// Rows to settle. Only rows in `partitions`, whose leases are locked, change.
+/// Rows in partitions whose leases are locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
@@ -51,8 +51,7 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
 
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
-    // The oldest waiting row costs an index lookup, so the query selects it only if a verdict may
-    // need it.
+    // The oldest waiting row is looked up only if a verdict may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed
@@ -78,13 +77,11 @@ pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     sql.statement()
 }
 
-/// Marks or deletes published rows. Locks only rows. A kept row leaves the index of pending rows;
-/// no other index changes.
+/// A kept row leaves the index of pending rows; no other index changes.
 pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
     let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
     let mut sql = dialect.sql(match (keep, dialect.backend) {
         (true, _) => format!("UPDATE {messages}{by_primary} SET status = 1, published_at = {now}"),
-        // MySQL allows an index hint only in this form of DELETE.
         (false, DbBackend::MySql) => format!("DELETE m FROM {messages} m{by_primary}"),
         (false, _) => format!("DELETE FROM {messages}"),
     });

@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Rows read by the statement: the larger result of the custom and generic plan.
+    /// Returns the larger row count of the custom and the generic plan.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();
@@ -224,7 +224,6 @@ impl World {
     }
 
     async fn read_on_mariadb(&self, statement: &Statement) -> i64 {
-        // FLUSH commits the open transaction.
         self.run("FLUSH STATUS").await;
         self.run("BEGIN").await;
         self.rows(statement.clone()).await;

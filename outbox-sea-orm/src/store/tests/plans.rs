@@ -50,7 +50,6 @@ async fn scan_of_pending_messages(layout: Layout) {
         in_flight: &in_flight,
         limit: 50,
     };
-    // The fetch reads 50 rows and their blocks. MariaDB also reads rows in flight.
     let most = if world.is_postgres() { 120 } else { 1_000 };
     let mut cases = vec![case("scan", fetch::scan(dialect, scope), most)];
     if world.is_postgres() {
@@ -102,7 +101,6 @@ async fn count_of_the_backlog(layout: Layout) {
     let counts =
         ["pending", "waiting", "dead", "backing_off"].map(|name| row.try_get::<i64>("", name).unwrap());
     assert_eq!(counts, [LIMIT; 4]);
-    // The query has four counts and two searches.
     world.check(&[case("backlog", count, 14 * LIMIT)]).await;
 }
 
@@ -136,7 +134,6 @@ async fn messages_of_one_aggregate(layout: Layout) {
         limit: looked_at_max,
     };
     let mut cases = vec![
-        // PostgreSQL may read the whole index of pending rows first.
         case("pending", list(MessageStatus::Pending), BACKLOG / 32 + 60),
         case("waiting", list(MessageStatus::Waiting), 60),
         case("dead", list(MessageStatus::Dead), 60),
@@ -147,7 +144,6 @@ async fn messages_of_one_aggregate(layout: Layout) {
         ),
     ];
     if layout != Layout::Sqlite {
-        // MariaDB materializes ids, and then looks up their rows.
         cases.push(case(
             "search",
             message::sql::search_published(dialect, &search),
@@ -262,7 +258,7 @@ async fn end_of_a_pause(layout: Layout) {
     world.check(&cases).await;
 }
 
-/// Head rows are found by key: a scan would lock heads of other aggregates.
+/// A scan would lock heads of other aggregates.
 #[tokio::test]
 async fn heads_on_mariadb() {
     let Some(world) = World::open(Layout::MariaDb).await else {

@@ -24,7 +24,6 @@ async fn fetch_of_half(layout: Layout) {
         world.insert(FOREIGN, status, "32 + n % 32").await;
         world.insert(OWN, status, "n % 32").await;
     }
-    // Messages of other partitions are due first.
     let due = format!(
         "UPDATE {} SET sequence = NULL, available_at = created_at WHERE status = 3",
         dialect.messages

@@ -27,8 +27,7 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json, unsupported};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// Maximum bytes per statement; a larger message gets its own statement. MariaDB's
-/// `max_allowed_packet` is 16 MiB by default.
+/// A larger message gets its own statement. MariaDB's `max_allowed_packet` is 16 MiB by default.
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const ROW_BYTES_MAX: usize = 8 * 1024;
@@ -50,7 +49,6 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // The error text contains the name of the table or constraint.
             Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
@@ -60,7 +58,7 @@ impl From<DbErr> for InsertError {
 }
 
 impl InsertError {
-    /// Classifies an error of an insert of deduplication keys. MySQL's error names no table.
+    /// MySQL's error names no table, so this is only for inserts of keys.
     fn of_keys(error: DbErr) -> Self {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
@@ -161,7 +159,6 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     Some(postgres::insert_many(dialect, messages, &numbers, heads))
 }
 
-/// Draws row ids in ascending order, one per message.
 async fn draw_row_ids<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -184,7 +181,7 @@ struct Head {
     row_id: i64,
 }
 
-/// Raises the head rows in lock order. `row_ids`: row ids of the messages (PostgreSQL).
+/// Locks head rows in order. `row_ids`: row ids of the messages (PostgreSQL).
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -236,8 +233,7 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
     }
 }
 
-/// Maximum rows per statement, with 13 values each. SQLite allows 32,766 values, MySQL 65,535;
-/// PostgreSQL binds arrays.
+/// A row has 13 values. SQLite allows 32,766 values, MySQL 65,535; PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::Postgres => ROW_IDS_PER_DRAW / 2,
@@ -245,7 +241,7 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Maximum bytes per statement. Rejects a message that exceeds `max_allowed_packet`.
+/// Rejects a message that exceeds `max_allowed_packet`.
 async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
     let all: usize = messages.iter().map(size_bytes).sum();
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
@@ -263,7 +259,6 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
             });
         }
     }
-    // Half of the packet remains for other columns.
     Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 

@@ -8,7 +8,6 @@ use super::grouping::Grouped;
 use super::sql::{dedup_keys, push_insert_keys};
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
 
-/// Draws the first row ids of `blocks` blocks.
 pub(super) fn draw(dialect: &Dialect, blocks: i64) -> Statement {
     let text = format!(
         "SELECT {} AS row_id FROM pg_catalog.generate_series(1::int8, ?)",
@@ -31,9 +30,9 @@ pub(super) fn count_up(
     sql.statement()
 }
 
-/// Row ids are drawn before the head row is locked. Another writer may raise the head row above
-/// `first` before the lock. The PostgreSQL sequence may also be cached, or set back. In these cases
-/// the aggregate gets row ids above the expected row ids, so its row ids always rise.
+/// Row ids are drawn before the head row is locked. If another writer raises the head row above
+/// `first`, or the row id sequence is cached or set back, the aggregate gets higher row ids. So its
+/// row ids always rise.
 fn push_count_up(
     sql: &mut Sql,
     dialect: &Dialect,
@@ -70,7 +69,6 @@ fn last_row_id(dialect: &Dialect, first: &str) -> String {
 const COLUMNS: &str = "row_id, id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// Inserts one message in one round trip, the usual case.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -117,7 +115,6 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-/// Source of a batch's sequences and row ids.
 pub(crate) enum Heads<'a> {
     /// The insert also raises the head rows. `numbers` counts back from each head row's sequence.
     CountUp(&'a Grouped),
@@ -162,7 +159,6 @@ pub(crate) fn insert_many(
                 push_insert_keys(&mut sql, dialect, &keys);
                 sql.push(") ");
             }
-            // Array positions count from 1.
             let places = grouped.places.iter();
             let places = places.map(|place| place.map_or(0, |(head, _)| head as i64 + 1));
             let head = element(&mut sql, "int8", integers(places));
@@ -197,7 +193,7 @@ pub(crate) fn insert_many(
     sql.statement()
 }
 
-/// Element of an array parameter. Cheaper than `unnest` for values of fixed length.
+/// Cheaper than `unnest` for values of fixed length.
 fn element(sql: &mut Sql, kind: &str, values: Value) -> String {
     format!("({}::{kind}[])[m.ord]", sql.placeholder(values))
 }
@@ -211,7 +207,7 @@ fn push_texts(sql: &mut Sql, messages: &[NewMessage]) {
     sql.push_with("?, ?", values);
 }
 
-/// Returns the first message, if all messages differ only in ids, aggregate ids and payloads.
+/// The first message, if only ids, aggregate ids and payloads differ.
 fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     let first = messages.first()?;
     let event_type = first.event_type();
@@ -228,7 +224,7 @@ fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     messages.iter().all(is_alike).then_some(first)
 }
 
-/// Shared values are scalar subqueries, which PostgreSQL evaluates once.
+/// PostgreSQL evaluates scalar subqueries once.
 fn push_alike(sql: &mut Sql, dialect: &Dialect, messages: &[NewMessage], sequence: &str, first: &NewMessage) {
     let text = format!(
         "(SELECT ?::text), m.aggregate_id, {sequence}, (SELECT ?::text), (SELECT ?::int8), \

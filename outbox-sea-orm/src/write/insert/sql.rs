@@ -6,15 +6,14 @@ use sea_orm::{DbBackend, Statement, Value};
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
 use crate::sql::{Sql, texts};
 
-/// Deduplication keys of the messages, sorted against deadlocks.
+/// Keys are sorted against deadlocks.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
     let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
     keys.sort_unstable();
     keys
 }
 
-/// Inserts deduplication keys. Waits for transactions with the same key. An existing key is a
-/// unique violation.
+/// The insert waits for transactions with the same key. An existing key is a unique violation.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
     let mut sql = dialect.sql("");
     if dialect.backend == DbBackend::Postgres {
@@ -82,7 +81,7 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Raises head rows, locked in the given order. MySQL returns no rows.
+/// Locks head rows in the given order. MySQL returns no rows.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
@@ -96,7 +95,6 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
             [aggregate_type, id, (*count).into()],
         );
     }
-    // `VALUES()` is deprecated on MySQL. MariaDB has no replacement.
     sql.push(match dialect.backend {
         DbBackend::MySql => {
             " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
@@ -111,8 +109,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// Reads raised head rows. A snapshot may be older than the update. Without the hint, MySQL scans
-/// the table for many heads, and waits for other locks.
+/// A snapshot may be older than the update. Without the hint, MySQL scans the table for many heads,
+/// and waits for other locks.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

@@ -33,8 +33,7 @@ pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr>
     }
 }
 
-/// Whether no transaction is open: both servers reject the test statement in an open transaction.
-/// MySQL has no variable for the state.
+/// Both servers reject this statement in an open transaction. MySQL has no variable for the state.
 async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
         Err(error) if is_transaction_in_progress(&error) => Ok(false),
@@ -46,10 +45,9 @@ async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     }
 }
 
-/// The replacement has the same savepoints. The replacement violates a deferred foreign key
-/// (enabled by sqlx), so its commit fails.
+/// The replacement transaction violates a deferred foreign key (enabled by sqlx), so its commit
+/// fails.
 async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
-    // `BEGIN` fails inside a transaction.
     if tx.execute_unprepared("BEGIN").await.is_err() {
         return false;
     }
@@ -69,15 +67,13 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     true
 }
 
-/// Closes the connection, so that later statements and SeaORM's own commit fail. For SQLite see
-/// [`is_undone`].
+/// Later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
 pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
         DbBackend::MySql => "KILL CONNECTION_ID()",
         _ => return,
     };
-    // The first attempt may only receive the result of a queued rollback.
     for _ in 0..2 {
         if let Err(error) = tx.execute_unprepared(end).await {
             tracing::debug!(%error, "connection of a lost transaction is being closed");

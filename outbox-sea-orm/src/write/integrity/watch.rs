@@ -1,4 +1,4 @@
-//! A connection whose statements update [`Integrity`].
+//! A connection that updates [`Integrity`] at each statement.
 
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 

@@ -8,10 +8,10 @@ use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
 const ROWS_MAX: usize = 1_000;
 
-/// Maximum bytes per statement. A larger row gets its own statement.
+/// A larger row gets its own statement.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Keys per SELECT. MariaDB turns a list of 1,000 into a subquery, and may lock all rows.
+/// MariaDB turns a list of 1,000 keys into a subquery, and may lock all rows.
 const MYSQL_ROWS_MAX: usize = 500;
 
 fn rows_max(backend: DbBackend, columns: usize) -> usize {
@@ -23,8 +23,7 @@ fn rows_max(backend: DbBackend, columns: usize) -> usize {
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
-/// Maximum bytes per statement. On MySQL and MariaDB, a limit without a query for
-/// `max_allowed_packet`.
+/// On MySQL and MariaDB, the limit needs no query for `max_allowed_packet`.
 fn bytes_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::MySql => UNASKED_BYTES_MAX,
@@ -32,8 +31,7 @@ fn bytes_max(backend: DbBackend) -> usize {
     }
 }
 
-/// Chunks of models with the same columns set. For mixed models SeaORM would write NULL instead of
-/// defaults.
+/// For models with different columns set, SeaORM would write NULL instead of defaults.
 pub(super) struct Chunks<I: Iterator> {
     models: Peekable<I>,
     backend: DbBackend,

@@ -112,7 +112,6 @@ where
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
-                    // Whether the last statement proves that the transaction has not failed.
                     let mut is_whole = false;
                     while let Some(chunk) = chunks.next() {
                         let saved = insert::<Self>(tx, chunk).await?;
@@ -186,7 +185,7 @@ fn by_keys<E: EntityTrait>(keys: Vec<ValueTuple>) -> Condition {
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
 }
 
-/// Inserts with `RETURNING` on MariaDB, which SeaORM does not support.
+/// SeaORM does not support `INSERT … RETURNING` on MariaDB.
 async fn returning<E: EntityTrait>(
     tx: &OutboxTransaction,
     insert: InsertMany<E::ActiveModel>,

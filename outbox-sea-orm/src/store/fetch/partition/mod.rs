@@ -30,7 +30,7 @@ pub(crate) async fn first(
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
     // A partition with over twice its share of rows in flight is queried again, for four times as
-    // many rows. The number of rows read stays below the limit plus a few times the rows in flight.
+    // many rows.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

@@ -13,8 +13,8 @@ use crate::store::fetch::sql::scanned_columns;
 use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
 use crate::store::row::sql::{columns, payload};
 
-/// Selects pending rows. Only the index by partition has the status condition as predicate.
-/// Otherwise a plan cached for an empty table could scan all partitions.
+/// Only the index by partition has the status condition as predicate. Otherwise a plan cached for
+/// an empty table could scan all partitions.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
     let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
     push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
@@ -80,7 +80,6 @@ pub(crate) fn first_unsequenced(
     })
 }
 
-/// Ended blocks, at most `share` per partition, ordered only on PostgreSQL.
 pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
     let columns = block_columns(dialect);
     if dialect.backend == DbBackend::Postgres {
@@ -105,8 +104,8 @@ pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excl
     })
 }
 
-/// Pending messages that waiting messages must not overtake. Most are in flight, because a scan has
-/// passed the row ids of waiting rows. `bounds`: partitions with a row id each.
+/// Pending messages that waiting messages must not overtake. `bounds`: partitions with a row id
+/// each.
 pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
     let columns = format!(
         "{} AS partition_no, m.row_id, m.id, {}",
@@ -139,7 +138,6 @@ fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql
     let mut sql = dialect.sql("");
     for (n, partition) in partitions.iter().enumerate() {
         sql.push(if n == 0 { "" } else { " UNION ALL " });
-        // SQLite forbids parentheses around a part of a union.
         sql.push(match dialect.backend {
             DbBackend::Sqlite => "SELECT * FROM (",
             _ => "(",
@@ -164,12 +162,11 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// A key that no aggregate has: one nonzero byte, as MySQL generates it.
+/// The key of no aggregate: one nonzero byte, as MySQL generates it.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
 
-/// Groups keys by partition, because databases limit the values per statement.
 fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
     let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
     for key in keys {
