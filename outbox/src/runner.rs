@@ -1,7 +1,7 @@
 //! Runs the relays and inboxes of a process together until a shutdown.
 //!
-//! Invariants: each relay and inbox runs in its own task. When one fails, panics or is cancelled,
-//! the other tasks shut down as on a signal, and the run returns the first failure.
+//! Invariants: each relay and inbox runs in its own task. When a task fails, panics or is
+//! cancelled, the other tasks shut down as on a signal, and the run returns the first failure.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -83,6 +83,7 @@ enum Report {
 }
 
 impl Runner {
+    /// Creates an empty runner.
     pub fn new() -> Self {
         Self::default()
     }
@@ -144,8 +145,8 @@ impl Runner {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// As [`Self::run`], until `shutdown` is cancelled. If the run ends for another reason, it
-    /// cancels `shutdown`, so that a concurrent server ends too:
+    /// Runs as [`Self::run`], but until `shutdown` is cancelled. If the run ends for another
+    /// reason, it cancels `shutdown`, so that a concurrent server ends too:
     ///
     /// ```no_run
     /// # async fn run(

@@ -139,7 +139,8 @@ pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -
     }
 }
 
-/// Why a database connection cannot be opened. `server` is its kind, host, user and database.
+/// Why a database connection cannot be opened. The field `server` has the server's kind, host, user
+/// and database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

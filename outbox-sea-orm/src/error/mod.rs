@@ -26,8 +26,8 @@ pub enum RecordError {
     /// use the default tables, call `with_names` with [`TableNames::new`](crate::TableNames::new)
     /// once.
     ///
-    /// The check is per process. It is off if the process's configurations, stores or migrations
-    /// use both default and other names.
+    /// The check is per process. The check is off if the process's configurations, stores or
+    /// migrations use both default and other names.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`); to use the default tables, call \
@@ -62,7 +62,7 @@ pub enum RecordError {
         /// Limit for payload and headers, in bytes.
         limit_bytes: usize,
     },
-    /// The database failed. The text includes the next step if the error code implies one.
+    /// The database failed. The error text includes the next step if the error code implies one.
     #[error("outbox could not be written{}", what_to_do(.0))]
     Database(#[source] DbErr),
 }

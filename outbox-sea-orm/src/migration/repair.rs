@@ -11,7 +11,8 @@ use crate::store::lease;
 use crate::task::detached;
 use crate::write::transaction::begin;
 
-/// Does nothing if the login lacks the privilege to read leases, as of a service that only records.
+/// Does nothing if the login lacks the privilege to read leases, such as a service that only
+/// records.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
     let dialect = Dialect::new(db.get_database_backend(), names);
     let row = match db.query_one_raw(lease::sql::rows(&dialect)).await {

@@ -104,7 +104,7 @@ macro_rules! __migrations {
         }
 
         /// Creates or updates the tables, and inserts missing lease rows. Several processes may
-        /// start at once: one migrates, the others wait.
+        /// start at once: one process migrates, and the other processes wait.
         ///
         /// # Errors
         ///

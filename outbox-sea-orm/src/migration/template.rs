@@ -78,7 +78,7 @@ impl SqlMigration {
         &self.name
     }
 
-    /// The up SQL. On MySQL, `DELIMITER` lines may enclose a procedure.
+    /// The SQL that applies the migration. On MySQL, `DELIMITER` lines may enclose a procedure.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl SqlMigration {
         self.up.render(backend, &self.names)
     }
 
-    /// The down SQL.
+    /// The SQL that reverts the migration.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ fn is_refusal(answer: &ErrorCode) -> bool {
         // Value (22), constraint (23), view check (44); trigger on PostgreSQL and MySQL; privilege
         // on PostgreSQL.
         [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
-        // MySQL: privilege; value; CHECK.
+        // MySQL: privilege; value; CHECK constraint.
         b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),
         // SQLite: TOOBIG, CONSTRAINT (also `RAISE`), MISMATCH.
         _ => matches!(answer.sqlite(), Some(18..=20)),

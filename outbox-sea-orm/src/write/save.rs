@@ -86,10 +86,10 @@ where
 /// # Cancellation
 ///
 /// Over a pool the work runs in a separate task, with the caller's span and [`MessageContext`],
-/// without its task-locals. If the caller is dropped before the begin, nothing is saved; later, the
-/// work commits or rolls back as a whole.
+/// without its task-locals. If the caller is dropped before the transaction begins, nothing is
+/// saved. If dropped later, the transaction commits or rolls back as a whole.
 ///
-/// After a drop inside a transaction, drop the transaction too. A transaction from
+/// If a save in an open transaction is dropped, drop the transaction too. A transaction from
 /// [`OutboxConnection::begin`](crate::OutboxConnection::begin) or of a handler rejects the commit.
 /// At a shutdown of the runtime, the server rolls back.
 ///

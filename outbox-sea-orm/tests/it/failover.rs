@@ -104,7 +104,7 @@ async fn relay_started_during_a_failover_waits_for_its_end() {
 }
 
 /// MySQL's codes for a read-only server: 1290 (`read_only`), 1836 or 1036 (`innodb_read_only`). The
-/// last error is unrelated.
+/// last error of the test does not mean read-only.
 #[tokio::test]
 async fn connection_to_a_read_only_server_is_replaced() {
     let Some(test) = TestDb::open(Backend::MariaDb, "only_reads").await else {

@@ -46,7 +46,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
     Operation::new(kind, OperationScope::messages(selection), Intent::of("ann"))
 }
 
-/// PostgreSQL has no index by row id, so a table scan per batch would make a replay quadratic.
+/// Without an index by row id, a table scan per batch would make a replay quadratic.
 #[tokio::test]
 async fn replay_does_not_read_the_table_for_each_batch() {
     let Some(test) = TestDb::open(Backend::Postgres, "replay").await else {

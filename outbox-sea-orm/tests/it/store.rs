@@ -170,8 +170,8 @@ crate::on_every_backend!(
     extreme_times_can_be_stored,
 );
 
-/// The pool has one connection. If a dropped future left a transaction open on it, other
-/// connections would not see later writes.
+/// If a dropped future left a transaction open on the pool's only connection, other connections
+/// would not see later writes.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return not_applicable("no other connection can read this database");

@@ -73,7 +73,7 @@ async fn nested_transaction_records_into_the_outer_tables(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// No relay could settle a row of such a partition.
+/// No relay could settle a row of a partition that does not exist.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)

@@ -7,7 +7,7 @@ use crate::writers::with_writers;
 
 crate::on_every_backend!(argument_of_a_wrong_kind_is_refused_with_its_code);
 
-/// On PostgreSQL, three arguments have types, so the server rejects other text before the call.
+/// PostgreSQL has types for three arguments, and rejects other text before the call.
 async fn argument_of_a_wrong_kind_is_refused_with_its_code(test: TestDb) {
     let test = with_writers(test).await;
     let backend = test.sql_backend();

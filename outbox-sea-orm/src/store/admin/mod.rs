@@ -19,7 +19,8 @@ use crate::sql::Key;
 
 pub(super) const MESSAGES_MAX: i64 = 1_000;
 
-/// The ids of a page need 24 MB. With smaller pages PostgreSQL reads the table more often.
+/// Message ids per page, which need 24 MB. With smaller pages PostgreSQL reads the table more
+/// often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
 
 /// SQLite limits a union to 500 parts.

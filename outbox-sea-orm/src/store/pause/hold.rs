@@ -1,5 +1,5 @@
-//! Finds messages held without a pause, and pauses of unused types. Locks nothing: a pause that
-//! begins or ends during the queries counts as standing.
+//! Finds messages held without a pause, and pauses of unused aggregate types. Locks nothing: a
+//! pause that begins or ends during the queries counts as standing.
 
 use std::collections::BTreeSet;
 

@@ -32,7 +32,7 @@ const DELETE: &str = "DELETE";
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match db.dialect.backend {
-        // For an unknown type, the driver runs a query with unqualified operators.
+        // For a column of an unknown type, the driver runs a query with unqualified operators.
         DbBackend::Postgres => ", ctid::text",
         _ => "",
     };

@@ -112,7 +112,7 @@ impl SettleTransaction<'_> {
             .iter()
             .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
 
-        // 1. Published messages. Waiting rows are read before they are deleted.
+        // 1. Settle published messages. Waiting rows are read before deletion.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
@@ -133,14 +133,14 @@ impl SettleTransaction<'_> {
             return Ok(());
         }
 
-        // 2. Pauses. They are locked before blocks, as at the end of a pause.
+        // 2. Lock pauses, before blocks, as at the end of a pause.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
             .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pause::standing(self.tx, types.collect()).await?;
 
-        // 3. Blocks. All are locked by key before any change.
+        // 3. Lock all blocks by key, then change blocks.
         let sequenced = found.values().filter(|row| row.is_sequenced);
         let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
@@ -148,7 +148,7 @@ impl SettleTransaction<'_> {
         let changes = Changes::decide(&others, &found, &paused, &mut blocks);
         block::put(self.tx, &blocks).await?;
 
-        // 4. Message rows.
+        // 4. Change the message rows.
         for ((failure, waited), keys) in &changes.failed {
             for keys in keys.chunks(ROWS_MAX) {
                 let statement = sql::fail(&self.tx.dialect, self.rows(keys, *waited), failure);
@@ -160,6 +160,7 @@ impl SettleTransaction<'_> {
             self.tx.execute(statement).await?;
         }
 
+        // 5. Remove blocks without waiting messages.
         blocks.retain(|_, block| block.halted_by.is_none());
         let open: Vec<Key> = blocks.into_keys().collect();
         block::end(self.tx, &open).await

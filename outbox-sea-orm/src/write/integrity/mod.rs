@@ -33,7 +33,7 @@ struct Whole {
     unverified: AtomicBool,
     /// Statements may run without [`Integrity::watch`].
     exposed: AtomicBool,
-    /// An outcome was unknown. Never reset.
+    /// Whether a statement's outcome was ever unknown.
     doubted: AtomicBool,
     /// Lock: held for a statement and its check.
     statement: Mutex<()>,

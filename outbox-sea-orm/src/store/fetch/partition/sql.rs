@@ -162,7 +162,7 @@ pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
     }
 }
 
-/// The key of no aggregate: one nonzero byte, as MySQL generates it.
+/// A key that no aggregate has: one nonzero byte, as MySQL generates it.
 pub(crate) fn own_key(partition: i64) -> Value {
     Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
