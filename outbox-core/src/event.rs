@@ -1,6 +1,6 @@
 //! Domain events.
 //!
-//! Invariant: every stored or sent name is written in the source of the event, never derived from a
+//! Invariant: every stored or sent name is written in the event's source code, never derived from a
 //! Rust identifier.
 
 use std::fmt;
@@ -86,27 +86,28 @@ use crate::payload::{self, CodecError, Json, Payload};
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait DomainEvent: Serialize + Send + Sync + 'static {
-    /// One per struct or variant.
+    /// Descriptors of the type's events: one per struct or enum variant.
     const DESCRIPTORS: &'static [EventDescriptor];
 
     /// Names of sensitive fields in the payload, for masking by
-    /// [`SensitiveFields`](crate::SensitiveFields). Stored, sent and handled unmasked. Default:
-    /// none.
+    /// [`SensitiveFields`](crate::SensitiveFields). Payloads are stored, sent and handled unmasked.
+    /// Default: none.
     ///
-    /// The derive uses all names that serde reads or writes, and fails if they are unknown
-    /// (`flatten`, tuples, `transparent`, `into`). A custom `Serialize` must use the same names.
+    /// The derive uses all names under which serde reads or writes a field, and fails if the names
+    /// are unknown (`flatten`, tuples, `transparent`, `into`). A custom `Serialize` must use the
+    /// same names.
     const SENSITIVE: &'static [&'static str] = &[];
 
-    /// A member of [`Self::DESCRIPTORS`].
+    /// The descriptor of this value, a member of [`Self::DESCRIPTORS`].
     fn descriptor(&self) -> &'static EventDescriptor;
 
     /// The aggregate's id.
     fn aggregate_id(&self) -> AggregateId;
 
-    /// A business key that must not be recorded twice.
+    /// A business key that must not be recorded twice, if any.
     fn dedup_key(&self) -> Option<String>;
 
-    /// The payload. Default: JSON, or the key `codec`.
+    /// Encodes the payload. Default: JSON, or the codec of the key `codec`.
     ///
     /// # Errors
     ///
@@ -125,22 +126,23 @@ pub struct EventDescriptor {
     pub name: &'static str,
     /// Payload version, from 1.
     pub version: u32,
-    /// Fixed subject, if any.
+    /// Fixed subject; `None` for the default subject.
     pub subject: Option<&'static str>,
-    /// Numbered and ordered.
+    /// Whether the aggregate's messages of this type are numbered and ordered.
     pub sequenced: bool,
-    /// Rust type or variant, for errors and variant checks. Never stored or sent.
+    /// Rust type or variant, for error texts and variant checks. Never stored or sent.
     pub rust_type: &'static str,
-    /// Source file, for errors.
+    /// Source file, for error texts.
     pub file: &'static str,
     /// Line in `file`.
     pub line: u32,
 }
 
-/// Matches any name.
+/// Pattern that matches any name.
 const ANY: &str = "*";
 
-/// Version 0 selects messages of any version, for handlers of undecoded messages.
+/// Descriptors that select messages by pattern. Version 0 selects messages of any version, for
+/// handlers of undecoded messages.
 impl EventDescriptor {
     /// Selects every message.
     pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
@@ -160,31 +162,31 @@ impl EventDescriptor {
         }
     }
 
-    /// Selects an aggregate type.
+    /// Selects all event types of an aggregate type.
     #[must_use]
     pub const fn of_aggregate(aggregate: &'static str) -> Self {
         Self::of_type(aggregate, ANY)
     }
 
-    /// Selects by pattern.
+    /// Whether the descriptor is a pattern that selects messages.
     #[must_use]
     pub const fn is_selection(&self) -> bool {
         self.version == 0
     }
 
-    /// Selects every message.
+    /// Whether the descriptor selects every message.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.is_selection() && self.aggregate == ANY
     }
 
-    /// Selects one aggregate type.
+    /// Whether the descriptor selects all event types of one aggregate type.
     #[must_use]
     pub fn is_whole_aggregate(&self) -> bool {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
     }
 
-    /// Matches the event type.
+    /// Whether the descriptor selects messages of this event type.
     #[must_use]
     pub fn selects(&self, event_type: &str) -> bool {
         let is = |known: &str, found: &str| known == found || (self.is_selection() && known == ANY);
@@ -206,7 +208,7 @@ impl EventDescriptor {
 pub struct AggregateId(String);
 
 impl AggregateId {
-    /// Accepts any text; recording checks it.
+    /// An id from any text; recording checks the text.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -230,7 +232,7 @@ impl fmt::Display for AggregateId {
     }
 }
 
-/// An aggregate key: UUIDs, strings, integers, and newtypes over them.
+/// A key that identifies an aggregate: UUIDs, strings, integers, and newtypes over them.
 ///
 /// Equal keys must give the same text forever. For a newtype:
 ///
@@ -265,7 +267,7 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// No floats (no stable text) and no booleans (no identity).
+// Floats have no stable text, and booleans identify nothing.
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

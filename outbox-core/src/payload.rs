@@ -1,6 +1,6 @@
 //! Payloads: encoding and decoding of event values.
 //!
-//! Invariant: a codec decodes only content types that it reads.
+//! Invariant: a codec decodes only the content types that it declares.
 
 use std::error::Error;
 use std::fmt;
@@ -94,7 +94,7 @@ pub trait Codec {
     /// [`SensitiveFields`](crate::SensitiveFields) masks. Other JSON, such as protobuf's, is not
     /// displayed and needs its own media type.
     const CONTENT_TYPE: &'static str;
-    /// Further content types for [`Decode`].
+    /// Further content types that [`Decode`] reads.
     const ALSO_READS: &'static [&'static str] = &[];
 }
 
@@ -124,8 +124,8 @@ pub trait Decode<T>: Codec {
     ///
     /// # Errors
     ///
-    /// The payload is not a `T`; the message becomes a dead letter. The text is logged: no payload
-    /// values.
+    /// Fails if the payload is not a `T`; the message becomes a dead letter. The error text is
+    /// logged, so it must not contain payload values.
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
@@ -218,18 +218,18 @@ pub enum PayloadError {
         "content type is `{found}`, expected `{expected}`; use the producer's codec, `#[domain_event(codec = …)]`, or take `RawMessage`"
     )]
     ContentType {
-        /// Received content type.
+        /// Content type of the message.
         found: String,
-        /// Written content type.
+        /// Content type that the codec writes.
         expected: &'static str,
     },
-    /// Bytes of another type.
-    // No `source`: serde's errors quote the payload, and causes are logged.
+    /// The payload is not a value of the requested type.
+    // No `source`: serde's errors quote the payload, and sources are logged.
     #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
     Decode {
         /// The event type.
         event_type: String,
-        /// Its version.
+        /// The event's version.
         version: u32,
         /// The requested type.
         rust_type: &'static str,
@@ -245,14 +245,14 @@ pub enum PayloadError {
     Mistaken {
         /// The event type.
         event_type: String,
-        /// Its version.
+        /// The event's version.
         version: u32,
-        /// The variant read.
+        /// The variant that was decoded.
         read_as: &'static str,
     },
 }
 
-/// Encodes with a codec.
+/// Encodes an event with the codec `C`.
 ///
 /// # Errors
 ///

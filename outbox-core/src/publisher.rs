@@ -19,8 +19,8 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok`: the stream has stored the message, now or earlier. A weaker reply is
-///   [`FailureClass::Unknown`].
+/// * **Confirmed.** `Ok` means that the stream has stored the message, now or earlier. A weaker
+///   reply of the broker is [`FailureClass::Unknown`].
 /// * **Same id.** The message id is the broker's deduplication id: within the duplicate window,
 ///   publishing again is harmless.
 /// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate.
@@ -28,8 +28,9 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 /// * **Cancellation.** The outcome is unknown: the message may still be stored later.
 /// * **On `Err`.** Only [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
-    /// Destination by this publisher's settings; `None` if there is none. Equal exactly if two
-    /// publishers send each message to the same place under the same source.
+    /// Returns the destination by this publisher's settings; `None` if the settings name none. Two
+    /// destinations are equal exactly if both publishers send each message to the same place under
+    /// the same source.
     fn destination(&self) -> Option<Destination>;
 
     /// Publishes one message and waits for its confirmation.
@@ -45,8 +46,8 @@ pub trait Publisher: Send + Sync + 'static {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Abandons unconfirmed publishes as far as possible, by reconnecting. Called after lost
-    /// leases, so that few messages arrive late. Publishing may continue at once.
+    /// Abandons unconfirmed publishes as far as possible, by reconnecting. The relay calls this
+    /// after lost leases, so that few messages arrive late. Publishing may continue at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -70,12 +71,12 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
     }
 }
 
-/// Where a publisher sends.
+/// Where a publisher sends messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The stream; 255 characters are stored.
+    /// The stream's name; 255 characters are stored.
     pub stream: String,
-    /// Distinguishes streams of one name, such as by creation time; 100 characters are stored.
+    /// Distinguishes streams of one name, for example by creation time; 100 characters are stored.
     /// `None` (unknown) agrees with every value.
     pub instance: Option<String>,
     /// Subject layout `events.{aggregate}.{id}.{event}`; 255 characters are stored.
@@ -85,7 +86,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Whether relays of one outbox may use both.
+    /// Whether relays of one outbox may use both destinations.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let differs = |(own, other): (&String, &String)| own != other;
@@ -107,8 +108,8 @@ impl fmt::Display for Destination {
 
 /// Reads the stream.
 pub trait StreamLog: Send + Sync + 'static {
-    /// Ids of all messages stored at `from` or later, by the broker's clock. Memory grows with
-    /// their number. Read-only.
+    /// Returns ids of all messages stored at `from` or later, by the broker's clock. Memory grows
+    /// with the number of ids. Read-only.
     ///
     /// # Errors
     ///
@@ -119,10 +120,10 @@ pub trait StreamLog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<HashSet<MessageId>, PublishError>> + Send;
 }
 
-/// Finds single messages.
+/// Finds single messages on the stream.
 pub trait StreamSearch: StreamLog {
-    /// Stream sequence of a message; `None` if missing. Searches its subject from an hour before
-    /// its recording. Read-only.
+    /// Returns the stream sequence of a message; `None` if the message is missing. Searches the
+    /// message's subject from an hour before its recording. Read-only.
     ///
     /// # Errors
     ///
@@ -130,17 +131,18 @@ pub trait StreamSearch: StreamLog {
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
 }
 
-/// Reads message by message.
+/// Reads the stream message by message.
 pub trait StreamReader: StreamSearch {
     /// Calls `see` in stream order with each outbox message stored at `from` or later, by the
-    /// broker's clock, until `see` returns `false`. Ends at the entry that was last at the start.
+    /// broker's clock, until `see` returns `false`. Ends at the entry that was last when reading
+    /// began.
     ///
     /// * **Bounded.** Holds one batch of headers in memory.
-    /// * **Complete.** A message stored several times is passed as often. [`StreamExtent::foreign`]
-    ///   counts other entries.
+    /// * **Complete.** A message stored several times is passed to `see` as often.
+    ///   [`StreamExtent::foreign`] counts entries that are no outbox messages.
     /// * **Read-only.** Fails with [`FailureClass::Configuration`] if reading would remove messages
     ///   from the stream.
-    /// * **On `Err`** or drop, `see` may have received a part. Start over.
+    /// * **On `Err`** or drop, `see` may have received a part of the messages. Start over.
     fn read(
         &self,
         from: OffsetDateTime,
@@ -148,24 +150,24 @@ pub trait StreamReader: StreamSearch {
     ) -> impl Future<Output = Result<StreamExtent, PublishError>> + Send;
 }
 
-/// A stream entry without payload.
+/// A stream entry, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamedMessage {
     /// The stream sequence.
     pub stream_sequence: u64,
-    /// By the broker's clock.
+    /// Time when the stream stored the entry, by the broker's clock.
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
-    /// Differs from `id` in replayed copies.
+    /// Event id; differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Number within the aggregate.
+    /// The message's number within its aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// By the writer's clock.
+    /// Time of recording, by the writer's clock.
     pub recorded_at: OffsetDateTime,
     /// Recording service (`ce-source`).
     pub source: String,
@@ -194,16 +196,16 @@ impl StreamedMessage {
     }
 }
 
-/// The stream when reading began.
+/// Extent of the stream when reading began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamExtent {
     /// Lowest stream sequence; 0 if nothing was ever stored.
     pub first_stream_sequence: u64,
-    /// When it was stored.
+    /// Time when the first message was stored.
     pub first_stored_at: Option<OffsetDateTime>,
     /// Highest stream sequence assigned.
     pub last_stream_sequence: u64,
-    /// Other entries read.
+    /// Number of entries read that are no outbox messages.
     pub foreign: u64,
 }
 
@@ -212,32 +214,35 @@ pub struct StreamExtent {
 pub struct Receipt {
     /// The stream sequence.
     pub stream_sequence: u64,
-    /// Already stored earlier.
+    /// Whether the stream had already stored the message earlier.
     pub duplicate: bool,
 }
 
-/// The class of a failure.
+/// The class of a publish failure, and what the relay does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// No answer: the message may be stored. Resend the same id; counts no attempt.
+    /// The broker did not answer: the message may be stored. The relay resends the same id; counts
+    /// no attempt.
     Unknown,
-    /// The broker cannot accept the message now. Back off; counts no attempt.
+    /// The broker cannot accept the message now. The relay backs off; counts no attempt.
     Transient,
-    /// The broker is full or throttles. Back off; counts no attempt.
+    /// The broker is full or throttles. The relay backs off; counts no attempt.
     Backpressure,
-    /// Stream, permissions or names are misconfigured. Back off and alert; counts no attempt.
+    /// Stream, permissions or names are misconfigured. The relay backs off and alerts; counts no
+    /// attempt.
     Configuration,
-    /// Can never be stored: dead-letter it at once.
+    /// The message can never be stored. The relay dead-letters it at once.
     Permanent,
-    /// No stream captures the subject; nothing was sent. Back off; counts an attempt.
+    /// No stream captures the subject, so nothing was sent. The relay backs off; counts an attempt.
     Uncaptured,
-    /// An unclassified rejection. Back off; counts an attempt, so that retries end.
+    /// A rejection without a known class. The relay backs off; counts an attempt, so that retries
+    /// end.
     Unclassified,
 }
 
 impl FailureClass {
-    /// All classes.
+    /// All failure classes.
     pub const ALL: [Self; 7] = [
         Self::Unknown,
         Self::Transient,
@@ -248,14 +253,14 @@ impl FailureClass {
         Self::Unclassified,
     ];
 
-    /// Class of a stored [`PublishError`].
+    /// Returns the class of a stored [`PublishError`] text.
     #[must_use]
     pub fn of_stored(text: &str) -> Option<Self> {
         let (class, _) = text.split_once(": ")?;
         Self::ALL.into_iter().find(|known| known.as_str() == class)
     }
 
-    /// A lower-case word.
+    /// Returns the class as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -270,7 +275,7 @@ impl FailureClass {
     }
 }
 
-/// Why a message was not confirmed. The text begins with the class.
+/// Why a message was not confirmed. The error text begins with the class.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {context}", class.as_str())]
 pub struct PublishError {
@@ -280,7 +285,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// `context` in lower case: what happened, and what to do.
+    /// A new error; `context` in lower case: what happened, and what to do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,

@@ -18,21 +18,23 @@ use crate::message::Message;
 ///
 /// # Contract
 ///
-/// * **Durable.** The name identifies a consumer. Unacknowledged messages go to the next process.
+/// * **Durable.** The name identifies a consumer. The next process of the consumer gets its
+///   unacknowledged messages.
 /// * **Started once.** A new consumer starts at [`ConsumerSpec::start_at`]; an existing one keeps
 ///   its position.
 /// * **At least once.** A delivery not acknowledged within `ack_wait` is redelivered with a higher
 ///   [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a requested event type arrives. With `whole_aggregates`, also
-///   every message of the requested aggregate types; event types with a fixed subject only if in
-///   [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]), also every
-///   message of its event type or aggregate type on default subjects, or every message of the
-///   stream. Old servers filter by one subject, so other messages may arrive; the inbox skips them.
+///   every message of the requested aggregate types; event types with a fixed subject arrive only
+///   if listed in [`ConsumerSpec::siblings`]. With a selection ([`EventDescriptor::is_selection`]),
+///   also every message of its event type or aggregate type on default subjects, or every message
+///   of the stream. Old servers filter by one subject, so unrequested messages may arrive; the
+///   inbox skips them.
 /// * **Several processes** may subscribe under one name, with different requests; each delivery
-///   goes to one.
-/// * **Requested.** An event type or selection stays requested once any process has subscribed to
-///   it, by durable state on the broker; see [`Delivery::is_asked_for`]. Holds for messages first
-///   delivered after `subscribe` has returned.
+///   goes to one process.
+/// * **Requested.** Once any process has subscribed to an event type or selection, it stays
+///   requested by durable state on the broker; see [`Delivery::is_asked_for`]. Holds for messages
+///   first delivered after `subscribe` has returned.
 pub trait Subscriber: Send + Sync + 'static {
     /// The subscription type.
     type Subscription: Subscription;
@@ -46,12 +48,13 @@ pub trait Subscriber: Send + Sync + 'static {
         consumer: &ConsumerSpec,
     ) -> impl Future<Output = Result<Self::Subscription, SubscriberError>> + Send;
 
-    /// Stream properties, as one snapshot. Read-only; needs no consumer. On `Err` as
+    /// Returns stream properties, as one snapshot. Read-only; needs no consumer. On `Err` as
     /// [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
-    /// Position of a consumer; `None` if there is no such consumer. Counts are one snapshot, the
-    /// age is read later. Read-only; needs no subscription. On `Err` as [`Self::subscribe`].
+    /// Returns the position of a consumer; `None` if the consumer does not exist. Counts are one
+    /// snapshot; the age is read later. Read-only; needs no subscription. On `Err` as
+    /// [`Self::subscribe`].
     fn standing(
         &self,
         consumer: &str,
@@ -70,17 +73,18 @@ pub trait Subscriber: Send + Sync + 'static {
 /// Position of a consumer. May include unrequested messages until the inbox has skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
-    /// Not delivered yet.
+    /// Number of messages not delivered yet.
     pub undelivered: u64,
-    /// Delivered, not acknowledged.
+    /// Number of messages delivered but not acknowledged.
     pub unacknowledged: u64,
-    /// Maximum unacknowledged; `None`: unbounded.
+    /// Maximum unacknowledged messages; `None`: unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// Age of the oldest undelivered or unacknowledged message, if any and reported.
+    /// Age of the oldest undelivered or unacknowledged message; `None` if there is none or the
+    /// broker does not report the age.
     pub oldest_age: Option<Duration>,
     /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
-    /// A process is requesting messages.
+    /// Whether a process is requesting messages.
     pub is_receiving: bool,
 }
 
@@ -93,11 +97,11 @@ pub struct StreamFacts {
     pub policy: StreamPolicy,
     /// Time within which a second message with the same id is dropped; `None`: forever.
     pub duplicate_window: Option<Duration>,
-    /// Of the oldest message.
+    /// Stream sequence of the oldest message.
     pub first_stream_sequence: Option<u64>,
-    /// The last assigned stream sequence; 0 if none.
+    /// The last assigned stream sequence; 0 if the stream has assigned none.
     pub last_stream_sequence: u64,
-    /// Messages on the stream.
+    /// Number of messages on the stream.
     pub messages: u64,
 }
 
@@ -105,32 +109,35 @@ pub struct StreamFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
-    /// By age, number or size only.
+    /// The stream deletes messages by age, number or size only.
     Limits,
-    /// Also once all consumers have acknowledged. A later consumer misses messages.
+    /// The stream also deletes messages that all consumers have acknowledged. A consumer created
+    /// later misses messages.
     Interest,
-    /// Also once one consumer has acknowledged. Other consumers miss messages.
+    /// The stream also deletes a message once one consumer has acknowledged it. Other consumers
+    /// miss messages.
     WorkQueue,
 }
 
-/// Where a new consumer starts, also one recreated after deletion: with [`Self::New`] it misses
-/// messages.
+/// Where a new consumer starts. A consumer recreated after deletion also starts there: with
+/// [`Self::New`] it misses messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// The oldest message.
+    /// At the oldest message of the stream.
     #[default]
     Beginning,
     /// After the last message at the first subscription.
     New,
-    /// Stored at this time or later, by the broker's clock; a future time equals [`Self::New`].
+    /// At the first message stored at this time or later, by the broker's clock. A future time
+    /// equals [`Self::New`].
     Time(OffsetDateTime),
 }
 
 /// Settings of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
-    /// Stable name; `[A-Za-z0-9_-]{1,64}`.
+    /// The consumer's stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
     /// Handled event types and selections.
     pub events: Vec<&'static EventDescriptor>,
@@ -139,13 +146,13 @@ pub struct ConsumerSpec {
     /// Whether every event of the aggregate types of `events` is requested.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
-    /// subject, only counted. Otherwise empty.
+    /// subject. The inbox only counts their messages. Without `whole_aggregates` empty.
     pub siblings: Vec<&'static EventDescriptor>,
-    /// Maximum unacknowledged deliveries of all processes.
+    /// Maximum unacknowledged deliveries of all processes together.
     pub in_flight_max: usize,
     /// Maximum prefetched deliveries.
     pub prefetch: usize,
-    /// For a new consumer.
+    /// Where the consumer starts if the broker does not have it yet.
     pub start_at: StartAt,
 }
 
@@ -156,20 +163,23 @@ pub trait Subscription: Send + 'static {
 
     /// Waits for the next delivery.
     ///
-    /// * **Cancel-safe.** A delivery lost with the future is redelivered after `ack_wait`.
+    /// * **Cancel-safe.** If the future is dropped, a delivery lost with it is redelivered after
+    ///   `ack_wait`.
     /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After
     ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Undelivered and unacknowledged messages.
+    /// Number of undelivered and unacknowledged messages.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
     /// Stops receiving. Returns prefetched deliveries in order; the caller must release them for
     /// redelivery.
     ///
-    /// * **Complete.** Waits for deliveries on their way. Later messages go to other processes.
-    /// * **Final.** No further [`next`](Self::next). Deliveries can still be answered.
-    /// * **Bounded.** A few seconds. Missing deliveries are redelivered after `ack_wait`.
+    /// * **Complete.** Waits for deliveries that the broker has already sent. Later messages go to
+    ///   other processes.
+    /// * **Final.** [`next`](Self::next) may not be called again. Deliveries can still be answered.
+    /// * **Bounded.** Takes a few seconds at most. Deliveries that have not arrived are redelivered
+    ///   after `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
     /// Waits a few seconds at most until the broker has received all answers. On `Err`, messages
@@ -177,9 +187,9 @@ pub trait Subscription: Send + 'static {
     fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
-/// A delivery. Answer at most once, with [`ack`](Self::ack) or [`retry_after`](Self::retry_after);
-/// unanswered, it is redelivered after `ack_wait`. Answers are not confirmed: the inbox row absorbs
-/// redelivery.
+/// A delivery of one message. Answer at most once, with [`ack`](Self::ack) or
+/// [`retry_after`](Self::retry_after); an unanswered delivery is redelivered after `ack_wait`. The
+/// broker does not confirm answers: the inbox row absorbs redelivery.
 pub trait Delivery: Send + Sync + 'static {
     /// The message.
     fn incoming(&self) -> &Incoming;
@@ -190,38 +200,38 @@ pub trait Delivery: Send + Sync + 'static {
     /// Requests redelivery after `delay`.
     fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Restarts `ack_wait`.
+    /// Restarts `ack_wait` for this delivery.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Whether any subscription under the consumer's name, in any process, now or earlier,
-    /// requested such messages. If not, this message may be acknowledged unread.
+    /// requested messages of this event type. If not, this message may be acknowledged unread.
     ///
     /// * **No stale `false`.** If [`Subscriber::subscribe`] with the event type returned before the
     ///   first delivery, the result is `true`. If in doubt, the result is `true`.
     /// * **Cheap.** Queries the broker about once a second.
-    /// * **On `Err`.** Unknown. Do not acknowledge.
+    /// * **On `Err`.** The answer is unknown. Do not acknowledge the message.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
     /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not.
     /// Counts only requested or linked event types, after the consumer's start ([`StartAt`]).
     ///
-    /// * **No wrong `false`.** True if messages may be on unsearched subjects, such as fixed
-    ///   subjects.
-    /// * **Bounded.** A second at most.
-    /// * **On `Err`.** Unknown. Treat as true.
+    /// * **No wrong `false`.** Returns true if messages of the aggregate may be on unsearched
+    ///   subjects, such as fixed subjects.
+    /// * **Bounded.** Takes a second at most.
+    /// * **On `Err`.** The answer is unknown. Treat it as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// A message as received, not validated.
 #[derive(Clone, PartialEq)]
 pub struct Incoming {
-    /// The published subject.
+    /// The subject on which the message was published.
     pub subject: String,
-    /// As received; names in any case.
+    /// Headers as received; names in any case.
     pub headers: Vec<(String, String)>,
     /// The payload.
     pub payload: Bytes,
-    /// Including this delivery; at least 1.
+    /// Number of deliveries, including this delivery; at least 1.
     pub delivery_count: u64,
     /// The stream sequence.
     pub stream_sequence: u64,
@@ -229,7 +239,7 @@ pub struct Incoming {
 
 impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
+        // The payload may be personal data.
         f.debug_struct("Incoming")
             .field("subject", &self.subject)
             .field("payload_bytes", &self.payload.len())
@@ -243,7 +253,7 @@ impl fmt::Debug for Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// Temporarily unavailable. Call again.
+    /// The broker is temporarily unavailable. Call again.
     #[error("{context}")]
     Interrupted {
         /// What happened.

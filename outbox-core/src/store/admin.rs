@@ -18,8 +18,8 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` messages in the order of [`PageFrom`], by index. Ignores
-    /// [`Selection::after`].
+    /// Lists at most `limit` messages in the order of [`PageFrom`]. Each page is an index scan.
+    /// Ignores [`Selection::after`].
     fn page(
         &self,
         selection: &Selection,
@@ -27,15 +27,16 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` blocked aggregates: halted first, then by end of block.
+    /// Lists at most `limit` blocked aggregates: halted aggregates first, then by end of block.
     fn blocked(
         &self,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Forgets the last sequence of aggregates of one type without pending messages, waiting
-    /// messages and dead letters, and without a recording for `idle_for`. Returns their number.
-    /// Processes 1,000 aggregates per transaction; after an error, call again.
+    /// Deletes the stored last sequence of idle aggregates of one type. An aggregate is idle
+    /// without pending messages, waiting messages and dead letters, and without a recording for
+    /// `idle_for`. Returns the number of aggregates. Processes 1,000 aggregates per transaction;
+    /// after an error, call again.
     ///
     /// The outbox keeps a row per aggregate forever. Choose `idle_for` above message retention and
     /// consumer lag, see [`forget_as`](super::OutboxAudit::forget_as).
@@ -45,9 +46,9 @@ pub trait OutboxAdmin: OutboxStore {
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Reads at most `limit` published messages, recorded from `recorded_from` (inclusive) to
-    /// `recorded_until` (exclusive), with ids above `after`, in id order. Includes logged messages
-    /// up to the stored log position; leaves out unreadable rows.
+    /// Reads at most `limit` published messages in id order, with ids above `after`, recorded from
+    /// `recorded_from` (inclusive) to `recorded_until` (exclusive). Includes logged messages up to
+    /// the stored log position. Leaves out unreadable rows.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -57,23 +58,23 @@ pub trait OutboxAdmin: OutboxStore {
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
 
-/// Status in the outbox.
+/// Status of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {
-    /// To be published soon.
+    /// The message waits for the next scan of a relay.
     Pending,
-    /// Set aside until its time or its aggregate is due.
+    /// The message is set aside until its time, or until the block of its aggregate ends.
     Waiting,
-    /// On the stream.
+    /// The message is on the stream.
     Published,
-    /// A dead letter.
+    /// The message is a dead letter.
     Dead,
-    /// Recorded for a log relay ([`log`](crate::log)), which publishes it.
+    /// The message is in the database log; a log relay ([`log`](crate::log)) publishes it.
     Logged,
 }
 
 impl MessageStatus {
-    /// A lower-case word.
+    /// Returns the status as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,8 +87,8 @@ impl MessageStatus {
     }
 }
 
-/// A filter on messages; the default selects all. Except for dead letters, give a time span:
-/// messages are found by time of recording.
+/// A filter on messages; the default selects all messages. Give a recording time span, except for
+/// dead letters: other messages are found by time of recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -101,33 +102,33 @@ pub struct Selection {
     pub aggregate_id: Option<String>,
     /// The event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Earliest recording, inclusive.
+    /// Earliest time of recording, inclusive.
     pub recorded_from: Option<OffsetDateTime>,
-    /// Latest recording, exclusive.
+    /// End of the time of recording, exclusive.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Larger row ids.
+    /// Selects only row ids above this.
     pub after: Option<i64>,
 }
 
-/// Start and order of a page: row id order with status pending, waiting or dead, otherwise id
-/// order. Ids are UUID v7, unless a writer uses another version.
+/// Start and order of a page. With status pending, waiting or dead, pages are in row id order,
+/// otherwise in message id order. Message ids are UUID v7, unless a writer uses another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageFrom {
-    /// From the newest message.
+    /// Starts at the newest message, newest first.
     Newest,
-    /// Before this place, newest first.
+    /// Starts before this place, newest first.
     Before(Place),
-    /// Larger ids, in id order.
+    /// Message ids above this, in id order.
     After(MessageId),
 }
 
-/// Place in a list.
+/// Position of a message in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The row id.
     pub row_id: i64,
-    /// The id.
+    /// The message id.
     pub id: MessageId,
 }
 
@@ -144,19 +145,19 @@ impl PageFrom {
 }
 
 impl Selection {
-    /// All messages.
+    /// Selects all messages.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// All dead letters.
+    /// Selects all dead letters.
     #[must_use]
     pub fn dead_letters() -> Self {
         Self::all().status(MessageStatus::Dead)
     }
 
-    /// One message.
+    /// Selects one message.
     #[must_use]
     pub fn id(id: MessageId) -> Self {
         Self {
@@ -194,21 +195,21 @@ impl Selection {
         self
     }
 
-    /// Earliest recording, inclusive.
+    /// Sets the earliest time of recording, inclusive.
     #[must_use]
     pub fn recorded_from(mut self, time: OffsetDateTime) -> Self {
         self.recorded_from = Some(time);
         self
     }
 
-    /// Latest recording, exclusive.
+    /// Sets the end of the time of recording, exclusive.
     #[must_use]
     pub fn recorded_until(mut self, time: OffsetDateTime) -> Self {
         self.recorded_until = Some(time);
         self
     }
 
-    /// Larger row ids.
+    /// Selects only row ids above `row_id`.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -216,30 +217,30 @@ impl Selection {
     }
 }
 
-/// A message for operators.
+/// A message as listed for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     /// The row id.
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// Differs from `id` in replayed copies.
+    /// Event id; differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Number within the aggregate.
+    /// The message's number within its aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// Its status.
+    /// The message's status.
     pub status: MessageStatus,
-    /// Attempts used.
+    /// Publish attempts used.
     pub attempts: u32,
-    /// Failures of any kind.
+    /// Number of failures of any kind.
     pub failures: u32,
     /// The last error.
     pub error: Option<String>,
-    /// Halts its aggregate until retried or skipped.
+    /// Whether the message halts its aggregate until retried or skipped.
     pub halts: bool,
     /// Time of recording.
     pub created_at: OffsetDateTime,
@@ -247,12 +248,12 @@ pub struct StoredMessage {
     pub published_at: Option<OffsetDateTime>,
 }
 
-/// Result of forgetting.
+/// Result of [`OutboxAudit::forget_as`](super::OutboxAudit::forget_as).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forgotten {
     /// Messages deleted.
     pub messages: u64,
-    /// Unchanged aggregates: halted, or with unpublished messages.
+    /// Skipped aggregates: halted, or with unpublished messages.
     pub left: Vec<Aggregate>,
 }
 
@@ -261,41 +262,41 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// The halting dead letter.
+    /// Row id of the halting dead letter.
     pub halted_by: Option<i64>,
-    /// Time left; zero if ended, `None` if halted.
+    /// Time until the block ends; zero if it has ended, `None` if the aggregate is halted.
     pub blocked_for: Option<Duration>,
 }
 
 /// Counts of unpublished messages, up to [`BACKLOG_COUNT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Without dead letters.
+    /// Unpublished messages without dead letters.
     pub pending: u64,
-    /// As `pending`, but above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
+    /// As `pending`. Above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
     /// range of pending messages.
     pub pending_estimate: u64,
-    /// Waiting part of `pending`.
+    /// Number of waiting messages, included in `pending`.
     pub waiting: u64,
-    /// Dead letters.
+    /// Number of dead letters.
     pub dead_letters: u64,
-    /// Halted aggregates.
+    /// Number of halted aggregates.
     pub halted_aggregates: u64,
-    /// Including halted aggregates.
+    /// Number of blocked aggregates, including halted aggregates.
     pub blocked_aggregates: u64,
-    /// Time since the oldest message became due: its recording, or its own time. Excludes delayed
-    /// messages, messages behind them, and paused or halted aggregates. `None` if nothing is due.
-    /// Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// Time since the oldest message became due, by its recording or its `available_at`. Excludes
+    /// delayed messages, messages behind them, and paused or halted aggregates. `None` if no
+    /// message is due. Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 
 impl Backlog {
-    /// Below the bound.
+    /// Whether `pending` is below [`BACKLOG_COUNT_MAX`].
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.pending < BACKLOG_COUNT_MAX
     }
 }
 
-/// Maximum count: index scans of about 10 ms.
+/// Maximum count of [`Backlog`]; such index scans take about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

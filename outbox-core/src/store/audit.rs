@@ -16,23 +16,24 @@ use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
 
-/// Maximum stored messages per operation.
+/// Maximum message ids stored per operation.
 pub const OPERATION_MESSAGES_MAX: usize = 1_000;
 
 /// Maximum characters of actor and reason.
 pub const INTENT_CHARS_MAX: usize = 1_000;
 
-/// Makes changes as operations, and reads stored operations.
+/// Makes changes as operations and reads stored operations.
 ///
 /// # Contract
 ///
-/// * **One transaction** per batch: change, count and position. An operation is stored with its
-///   first change.
-/// * **Resumable.** [`advance`](Self::advance) continues at the stored position, in any process.
-///   Concurrent callers take no message twice.
+/// * **One transaction** per batch writes change, count and position. An operation is stored with
+///   its first change.
+/// * **Resumable.** [`advance`](Self::advance) continues at the operation's stored position, in any
+///   process. Concurrent callers process no message twice.
 /// * **Counted once.** Only the operation that changes a dead letter counts it.
-/// * **Bounded.** A replay takes no row recorded after its start, hence no copy of its own.
-/// * **On `Err`.** Committed batches stay; the outcome of the last is unknown. Call again to
+/// * **Bounded.** A replay copies no row recorded after its start, so it never copies its own
+///   copies.
+/// * **On `Err`.** Committed batches stay; the outcome of the last batch is unknown. Call again to
 ///   continue.
 /// * **Setup.** Without the table of operations, [`StoreError::Setup`] and no change.
 ///
@@ -40,11 +41,12 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 pub trait OutboxAudit: OutboxReader {
     /// Processes at most `at_most` messages of a retry, skip or replay, in row id order, in
     /// transactions of at most 1,000. Returns the new state; call again until
-    /// [`Operation::is_finished`]. A stored position and count override `operation`.
+    /// [`Operation::is_finished`]. If the operation is stored, its stored position and count
+    /// override `operation`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] for an operation of another kind.
+    /// [`StoreError::Setup`] if the operation's kind is not retry, skip or replay.
     fn advance(
         &self,
         operation: &Operation,
@@ -63,23 +65,23 @@ pub trait OutboxAudit: OutboxReader {
     /// deduplication keys, and the last sequence. At most 1,000 aggregates per call, in one
     /// transaction that reads all messages once.
     ///
-    /// Skips aggregates that are halted or have pending or waiting messages; if all are skipped, no
-    /// operation is stored. Copies on the stream and in tables of consumers stay. Deduplication
-    /// keys of messages deleted earlier expire.
+    /// Skips aggregates that are halted or have pending or waiting messages; if all aggregates are
+    /// skipped, no operation is stored. Copies on the stream and in tables of consumers stay.
+    /// Deduplication keys of already deleted messages stay until they expire.
     ///
     /// # Price
     ///
     /// If a forgotten aggregate records again, its sequence restarts at 1. **A consumer with
     /// strategy `sequence` silently skips messages below its highest number** until the aggregate
-    /// is forgotten there. In JetStream's strong mode, such messages cost a search on their
-    /// subject. So forget only aggregates that have ended.
+    /// is forgotten in that consumer's database. In JetStream's strong mode, such messages cost a
+    /// search on their subject. So forget only aggregates that have ended.
     fn forget_as(
         &self,
         aggregates: &[Aggregate],
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
 
-    /// Starts or replaces a [`Pause`](super::Pause) of this scope. Returns false and changes
+    /// Starts or replaces the [`Pause`](super::Pause) with this scope. Returns false and changes
     /// nothing if the operation is already stored: repeating does not restart an ended pause.
     fn pause_as(
         &self,
@@ -87,8 +89,8 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends the pause of this aggregate type (`None`: of all messages). Returns false and stores
-    /// nothing without such a pause, or if the operation is already stored.
+    /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
+    /// false and stores nothing if no such pause exists or the operation is already stored.
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
     /// messages, at the latest with a relay's next renewal.
     fn unpause_as(
@@ -97,22 +99,22 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Stores an operation with effects outside the outbox. It runs until [`finish`](Self::finish).
-    /// Idempotent.
+    /// Stores an operation with effects outside the outbox. The operation runs until
+    /// [`finish`](Self::finish). Idempotent.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Finishes an operation of [`write_down`](Self::write_down), with its number of changes.
+    /// Finishes an operation of [`write_down`](Self::write_down), and stores its number of changes.
     /// Idempotent.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lists at most `limit` operations, newest first, before [`OperationFilter::before`].
+    /// Lists at most `limit` operations, newest first, with ids below [`OperationFilter::before`].
     fn operations(
         &self,
         filter: &OperationFilter,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<Operation>, StoreError>> + Send;
 
-    /// Reads an operation; `None` if it changed nothing.
+    /// Reads an operation; `None` if the operation changed nothing.
     fn operation(
         &self,
         id: OperationId,
@@ -156,18 +158,18 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// Actor and reason.
+/// Actor and reason of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// A user or program; at most [`INTENT_CHARS_MAX`] characters.
+    /// Name of a user or program; at most [`INTENT_CHARS_MAX`] characters.
     pub actor: String,
     /// The reason; at most [`INTENT_CHARS_MAX`] characters.
     pub reason: Option<String>,
 }
 
 impl Intent {
-    /// Without a reason.
+    /// An intent without a reason.
     #[must_use]
     pub fn of(actor: impl AsRef<str>) -> Self {
         Self {
@@ -176,7 +178,7 @@ impl Intent {
         }
     }
 
-    /// Sets the reason; empty: none.
+    /// Sets the reason; an empty text means no reason.
     #[must_use]
     pub fn because(mut self, reason: impl AsRef<str>) -> Self {
         self.reason = Some(stored(reason.as_ref())).filter(|reason| !reason.is_empty());
@@ -184,34 +186,35 @@ impl Intent {
     }
 }
 
-/// Every database accepts the result.
+/// Trims and truncates the text and removes NUL, so that every database accepts it.
 fn stored(text: &str) -> String {
     let storable = text.trim().chars().filter(|c| *c != '\0');
     storable.take(INTENT_CHARS_MAX).collect()
 }
 
-/// The kind of change.
+/// The kind of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
-    /// Dead letters become pending with no attempts used, and the halts of their aggregates end.
-    /// They follow messages published meanwhile.
+    /// Dead letters become pending with no attempts used, and the halts of their aggregates end. A
+    /// retried message follows messages published after its failure.
     Retry,
-    /// Aggregates continue without their halting dead letters, which can still be retried.
+    /// Aggregates continue without their halting dead letters. Skipped dead letters can still be
+    /// retried.
     Skip,
     /// Publishes copies of published messages or dead letters, with a new message id but the same
     /// event id, sequence and time. Logged messages up to the stored log position count as
     /// published.
     Replay,
-    /// Ends a back-off.
+    /// Ends the back-off of an aggregate.
     Resume,
-    /// Deletes aggregates' messages.
+    /// Deletes the messages of aggregates.
     Forget,
     /// Pauses publishing.
     Pause,
     /// Continues publishing.
     Unpause,
-    /// Republishes lost messages.
+    /// Republishes messages that the broker has lost.
     Reconcile,
     /// Sets up the database log.
     InitLog,
@@ -219,17 +222,17 @@ pub enum OperationKind {
     DropLog,
     /// Schedules retries of consumers' dead letters.
     RetryLetters,
-    /// Cancels scheduled retries.
+    /// Cancels scheduled retries of consumers' dead letters.
     CancelRetry,
     /// Deletes consumers' dead letters.
     DiscardLetters,
-    /// Erases an aggregate's dead letters.
+    /// Erases an aggregate's dead letters at consumers.
     EraseLetters,
     /// Pauses a consumer.
     PauseConsumer,
     /// Resumes a consumer.
     ResumeConsumer,
-    /// From another version.
+    /// A kind from another version of this library.
     Other(String),
 }
 
@@ -253,7 +256,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The stored word.
+    /// The stored word of the kind.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -277,7 +280,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether [`OutboxAudit::advance`] processes it.
+    /// Whether [`OutboxAudit::advance`] processes operations of this kind.
     #[must_use]
     pub fn takes_messages(&self) -> bool {
         matches!(self, Self::Retry | Self::Skip | Self::Replay)
@@ -307,22 +310,22 @@ pub struct Operation {
     pub kind: OperationKind,
     /// Actor and reason.
     pub intent: Intent,
-    /// Items to process.
+    /// Items that the operation processes.
     pub scope: OperationScope,
-    /// Last row id processed.
+    /// Row id of the last processed message.
     pub position: Option<i64>,
-    /// Last row id of a started replay.
+    /// Last row id of a replay, set at its start.
     pub until: Option<i64>,
-    /// Items changed.
+    /// Number of changed items.
     pub changed: u64,
-    /// By the store's clock.
+    /// Start, by the store's clock.
     pub started_at: Option<OffsetDateTime>,
-    /// `None` while it runs.
+    /// End; `None` while the operation runs.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Operation {
-    /// Not stored yet.
+    /// An operation that is not stored yet.
     #[must_use]
     pub fn new(kind: OperationKind, scope: OperationScope, intent: Intent) -> Self {
         Self {
@@ -338,13 +341,13 @@ impl Operation {
         }
     }
 
-    /// Nothing left to do.
+    /// Whether the operation has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished_at.is_some()
     }
 
-    /// Messages that may still change, if bounded.
+    /// Number of messages that the operation may still change, if bounded.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -352,17 +355,17 @@ impl Operation {
     }
 }
 
-/// A filter on operations; the default selects all.
+/// A filter on operations; the default selects all operations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Earliest start.
+    /// Earliest start of an operation.
     pub since: Option<OffsetDateTime>,
-    /// Of this actor.
+    /// The actor.
     pub actor: Option<String>,
-    /// Of this kind.
+    /// The kind.
     pub kind: Option<OperationKind>,
-    /// With smaller ids, for paging.
+    /// Selects only operation ids below this, for paging.
     pub before: Option<OperationId>,
 }
 
@@ -370,14 +373,14 @@ pub struct OperationFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationMessages {
-    /// Number of messages.
+    /// Number of stored message ids.
     pub named: u64,
-    /// Still in the outbox, by row id.
+    /// Messages still in the outbox, by row id.
     pub messages: Vec<StoredMessage>,
 }
 
 impl OperationMessages {
-    /// From found messages.
+    /// Counts `named`, with the messages found in the outbox.
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

@@ -9,25 +9,26 @@ use crate::message::{
     KEY_CHARS_MAX, Message, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
 };
 
-/// Bytes of [`KEY_CHARS_MAX`] characters.
+/// Maximum bytes of a text of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why a stored row cannot be published; it becomes a dead letter.
+/// Why a stored row cannot be published. The row becomes a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// Never written by this library.
+    /// A value that this library never writes.
     #[error("{0}")]
     Damaged(String),
     /// A malformed or reserved header name (`Nats-Rollup`, `ce-id`), or CR, LF or NUL in a value.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// Larger than a relay loads. The database sent no value, or only the beginning of a name.
+    /// A value larger than a relay loads. The database sent no value, or only the beginning of a
+    /// name.
     #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
         column: &'static str,
-        /// Bytes of the column, or of the sent part.
+        /// Bytes of the column, or of the part that the database sent.
         size_bytes: u64,
         /// Bytes allowed: [`ROW_PAYLOAD_BYTES_MAX`], [`ROW_HEADERS_BYTES_MAX`], or the bound of a
         /// recorded name.
@@ -48,7 +49,7 @@ impl RowFault {
         ])
     }
 
-    /// Checks the lengths of names: a broker may close the connection over a longer name.
+    /// Checks the lengths of names: a broker may close the connection if a name is longer.
     ///
     /// # Errors
     ///
@@ -97,10 +98,10 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// [`RowFault::Damaged`] if not a JSON object of strings. [`RowFault::Header`] if a header may
-    /// not be sent.
+    /// [`RowFault::Damaged`] if `json` is not a JSON object of strings. [`RowFault::Header`] if a
+    /// header may not be sent.
     pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
-        // serde_json's error quotes values: possible personal data.
+        // The error of serde_json quotes values, which may be personal data.
         let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
             RowFault::Damaged(format!(
                 "headers are not a JSON object of texts (line {}, column {})",

@@ -14,8 +14,8 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! A relay scans *pending* messages, mostly in row id order. To bound how often a scan meets a row,
-//! messages are set aside:
+//! A relay scans *pending* messages, mostly in row id order. To keep scans short, messages are set
+//! aside:
 //!
 //! * A *block* states until when messages of an aggregate may not be published: a back-off, a
 //!   delayed message, a pause, or a dead letter that halts the aggregate.
@@ -68,15 +68,15 @@ pub use setup::{SetupKind, SetupProblem};
 /// * **Exclusive.** Two live leases never cover the same partition, by the store's clock.
 /// * **Fenced.** Each acquisition raises the epoch of the partition. [`settle`](Self::settle)
 ///   rejects older epochs and released leases. Only `settle` and operators ([`OutboxAudit`]) change
-///   rows and blocks. Purging deletes only published rows.
-/// * **Ordered.** Fetches return the messages of one aggregate in sequence order, and no message
-///   while an earlier message is pending or waiting, unless the earlier message is in flight or was
-///   returned before.
+///   unpublished rows and blocks. Purging deletes only published rows.
+/// * **Ordered.** Fetches return the messages of one aggregate in sequence order. While an earlier
+///   message is pending or waiting, no later message is returned, unless the earlier message is in
+///   flight or was returned before.
 /// * **Durable.** A returned message survives a crash of the database, even if the database shows
-///   undurable commits.
+///   commits that are not durable.
 /// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one
-///   row per leased partition if more. Waiting or delayed messages and foreign partitions do not
-///   count.
+///   row per leased partition if there are more partitions. Waiting or delayed messages and foreign
+///   partitions do not count.
 /// * **Short.** No method leaves a transaction open.
 /// * **Abandoned calls.** A relay drops a call after `RelayConfig::store_timeout`. The store then
 ///   closes the unanswered connection.
@@ -90,13 +90,14 @@ pub trait OutboxStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] if an operator must act. [`StoreError::Database`] if unreachable, or
-    /// temporarily read-only as during a failover.
+    /// [`StoreError::Setup`] if an operator must act. [`StoreError::Database`] if the database is
+    /// unreachable, or temporarily read-only as during a failover.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Announces this relay for `ttl`. Counts live relays by health, including this relay, and
-    /// relays with another destination. A registration without a destination agrees with all. An
-    /// announcement that ends more than [`LEASE_TTL_MAX`] from now counts as expired.
+    /// Announces this relay for `ttl`. Counts live relays by fitness, including this relay, and
+    /// relays with another destination. A registration without a destination agrees with every
+    /// destination. An announcement that ends more than [`LEASE_TTL_MAX`] from now counts as
+    /// expired.
     fn announce(
         &self,
         owner: OwnerId,
@@ -107,9 +108,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Lists live relays by id (start order).
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
-    /// Acquires leases of up to `max` free partitions for `ttl`. Shortens leases that end more than
-    /// [`LEASE_TTL_MAX`] from now, because the store's clock was set back; their owner may renew
-    /// them.
+    /// Acquires leases of up to `max` free partitions for `ttl`. Leases that end more than
+    /// [`LEASE_TTL_MAX`] from now are shortened, because the store's clock was set back; their
+    /// owner may renew them.
     ///
     /// # Errors
     ///
@@ -152,16 +153,15 @@ pub trait OutboxStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Records verdicts in one transaction, for partitions still owned under the given epoch.
-    /// Returns the number accepted.
-    ///
+    /// Returns the number of accepted verdicts.
     /// A verdict changes nothing if the row is neither pending nor waiting, or has another message
-    /// id. So settling may be repeated; only [`Verdict::Blocked`] counts a failure each time.
+    /// id. So a settlement may be repeated; only [`Verdict::Blocked`] counts a failure each time.
     /// Stores pass error texts through [`storable_error`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::Refused`] if the database rejects a verdict. The relay then isolates it with
-    /// smaller batches.
+    /// [`StoreError::Refused`] if the database rejects a verdict. The relay then isolates the
+    /// verdict with smaller batches.
     fn settle(
         &self,
         leases: &[Lease],
@@ -170,37 +170,39 @@ pub trait OutboxStore: Send + Sync + 'static {
 
     /// Deletes messages both recorded and published longer ago than `request.older_than`, and
     /// deduplication keys recorded longer ago than `request.keys_older_than`. A store that drops
-    /// whole days may keep messages a day longer. Keys may outlive messages.
+    /// whole days may keep messages a day longer. Keys may outlive their messages.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Lists all pauses, including ended but unfinished pauses ([`Pause::stands`]): the pause of
-    /// all messages, then by aggregate type.
+    /// Lists all pauses, including ended pauses that still hold messages ([`Pause::stands`]). The
+    /// pause of all messages is first, then pauses by aggregate type.
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 
-    /// Makes the messages of ended pauses due, unless delayed themselves, then removes the pauses.
-    /// May run concurrently. One call releases a bounded number; returns whether more remain.
+    /// Makes the messages of ended pauses due, unless the messages are delayed, then removes the
+    /// pauses. May run concurrently. One call releases a bounded number of messages; returns
+    /// whether more remain.
     fn finish_pauses(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Counts the backlog.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// Longest lease and announcement. A later end means that the store's clock was set back.
+/// Maximum duration of leases and announcements. A later end means that the store's clock was set
+/// back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// In `0..PARTITIONS`.
+    /// Partition number in `0..PARTITIONS`.
     pub partition: u16,
-    /// Fences earlier owners.
+    /// Number of the acquisition; verdicts with an older epoch are rejected.
     pub epoch: i64,
 }
 
 /// Arguments of [`OutboxStore::fetch`].
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
-    /// Of these partitions.
+    /// Leases of the partitions to read.
     pub leases: &'a [Lease],
     /// Maximum rows, including waiting rows.
     pub limit: NonZeroU32,
@@ -208,14 +210,14 @@ pub struct FetchRequest<'a> {
     /// row.
     pub bytes: usize,
     /// Unsettled due rows, sorted; treated as returned before. Must not contain rows of
-    /// [`Fetched::waits`]: their successors would look due.
+    /// [`Fetched::waits`]: messages behind such rows would look due.
     pub in_flight: &'a [RowKey],
 }
 
 /// Arguments of [`OutboxStore::fetch_waiting`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingRequest<'a> {
-    /// Of these partitions.
+    /// Leases of the partitions to read.
     pub leases: &'a [Lease],
     /// Maximum rows.
     pub limit: NonZeroU32,
@@ -225,53 +227,53 @@ pub struct WaitingRequest<'a> {
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
     pub in_flight: &'a [RowKey],
-    /// Aggregates with enough messages in flight, to leave out.
+    /// Aggregates to leave out, because enough of their messages are in flight.
     pub excluding: &'a [Aggregate],
 }
 
 /// Result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Publishable, in sequence order per aggregate.
+    /// Publishable messages, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
     /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
-    /// settles them at once, so no fetch meets them before their time.
+    /// settles these verdicts at once, so no fetch meets the messages before they are due.
     pub waits: Vec<Settlement>,
-    /// A bound ended the fetch.
+    /// Whether a bound ended the fetch.
     pub more: bool,
 }
 
-/// A due message.
+/// Row of a due message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
     /// The row id.
     pub row_id: i64,
-    /// The message id, even of an unreadable row; `None` if damaged.
+    /// The message id, even of an unreadable row; `None` if the id is damaged.
     pub id: Option<MessageId>,
-    /// Its partition.
+    /// The message's partition.
     pub partition: u16,
-    /// Its aggregate, even of an unreadable row.
+    /// The message's aggregate, even of an unreadable row.
     pub aggregate: Aggregate,
-    /// Ordered within its aggregate.
+    /// Whether the message is ordered within its aggregate.
     pub sequenced: bool,
-    /// Failures caused by the message.
+    /// Number of failures caused by the message.
     pub attempts: u32,
-    /// Failures of any kind, which increase the back-off.
+    /// Number of failures of any kind, which increase the back-off.
     pub failures: u32,
-    /// Waiting, not pending.
+    /// Whether the message was waiting, not pending.
     pub waited: bool,
-    /// Since recording, by the store's clock.
+    /// Time since recording, by the store's clock.
     pub age: Duration,
-    /// The message, or its fault.
+    /// The message, or the fault of its row.
     pub message: Result<Arc<Message>, RowFault>,
 }
 
-/// Outcome for a message.
+/// Outcome for a message, decided by the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Confirmed by the broker.
+    /// The broker has confirmed the message.
     Published {
-        /// Keep the row as published until purged, or delete it.
+        /// Whether the row is kept as published until purged; otherwise it is deleted.
         keep: bool,
     },
     /// The message was not sent, because it is not due.
@@ -283,33 +285,34 @@ pub enum Verdict {
     /// | unsequenced and delayed | waits alone |
     /// | any other | none |
     ///
-    /// If it becomes the oldest waiting message of an aggregate that is not halted, the block lasts
-    /// until the message's time, or until now if not delayed.
+    /// If the message becomes the oldest waiting message of an aggregate that is not halted, the
+    /// block lasts until the message's time. If the message is not delayed, the block ends now.
     Waits,
-    /// The message was not sent, because its aggregate type is paused. It waits, and its aggregate
-    /// is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An unsequenced
-    /// message waits alone. Counts no attempt or failure. A halted aggregate stays halted.
+    /// The message was not sent, because its aggregate type is paused. The message waits, and its
+    /// aggregate is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An
+    /// unsequenced message waits alone. Counts no attempt or failure. A halted aggregate stays
+    /// halted.
     ///
-    /// The store checks the pause in the same transaction. Without a pause, the message waits for
-    /// [`UNPAUSED_WAIT`].
+    /// The store checks the pause in the same transaction. If the pause has ended, the message
+    /// waits for [`UNPAUSED_WAIT`].
     Paused,
-    /// The message failed, or earlier messages must come first. It waits, and its aggregate is
+    /// The message failed, or must follow earlier messages. The message waits, and its aggregate is
     /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
-        /// Zero ends the block.
+        /// Duration of the block; zero ends the block.
         delay: Duration,
-        /// Counts a failure. `None`: nothing failed.
+        /// Error text, which counts a failure. `None`: nothing failed.
         error: Option<String>,
-        /// Counts an attempt: the message itself failed.
+        /// Whether the message itself failed, which counts an attempt.
         attempt: bool,
     },
-    /// Uses an attempt; the message becomes a dead letter.
+    /// The message becomes a dead letter. Counts an attempt.
     Dead {
         /// The error text.
         error: String,
         /// Whether the message halts its aggregate until retried or skipped. If another message
-        /// already halts it, this message waits its turn, and its attempt counts. No effect if
-        /// unsequenced.
+        /// already halts the aggregate, this message waits its turn, and its attempt counts. No
+        /// effect if unsequenced.
         halt: bool,
     },
 }
@@ -321,25 +324,25 @@ pub struct PurgeRequest {
     pub older_than: Option<Duration>,
     /// Minimum age of deduplication keys.
     pub keys_older_than: Duration,
-    /// Continues at [`Purged::next`]; `None` begins a round.
+    /// [`Purged::next`] of the previous call; `None` begins a new round.
     pub after: Option<MessageId>,
-    /// Maximum messages to read. A dropped day counts as one.
+    /// Maximum messages to read. A dropped day counts as one message.
     pub limit: NonZeroU32,
 }
 
 /// Result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purged {
-    /// Messages deleted.
+    /// Number of deleted messages.
     pub deleted: u64,
-    /// Where the next call continues, if unfinished.
+    /// Position for [`PurgeRequest::after`] of the next call; `None` if the round is finished.
     pub next: Option<MessageId>,
 }
 
 /// Maximum characters of stored errors.
 pub const ERROR_CHARS_MAX: usize = 1000;
 
-/// Truncates an error to [`ERROR_CHARS_MAX`] and removes NUL: every store accepts it.
+/// Truncates an error to [`ERROR_CHARS_MAX`] and removes NUL, so that every store accepts the text.
 #[must_use]
 pub fn storable_error(error: &str) -> String {
     error
@@ -349,7 +352,7 @@ pub fn storable_error(error: &str) -> String {
         .collect()
 }
 
-/// Waits at most `bound`. After a timeout the outcome is unknown.
+/// Awaits a store call for at most `bound`. After a timeout the outcome is unknown.
 ///
 /// # Errors
 ///
@@ -387,9 +390,9 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The database rejected the statement: a missing privilege, a constraint, a value. No effect;
-    /// fails again until an operator acts. Not for temporary conditions, such as a lost connection,
-    /// a deadlock, or a read-only server.
+    /// The database rejected the statement: a missing privilege, a constraint, a value. The
+    /// statement had no effect, and fails again until an operator acts. Not for temporary
+    /// conditions, such as a lost connection, a deadlock, or a read-only server.
     #[error("{context}")]
     Refused {
         /// The failed action.
@@ -397,22 +400,22 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Timed out. The outcome is unknown.
+    /// The store call timed out. Its outcome is unknown.
     #[error("{context}: no answer within {waited:?}")]
     Silent {
         /// The failed action.
         context: &'static str,
-        /// How long.
+        /// Duration of the call.
         waited: Duration,
     },
     /// An operator must act: a missing table, an old server, a rejected login, an untrusted
     /// certificate.
     #[error("{0}")]
     Setup(SetupProblem),
-    /// Data from another writer.
+    /// Another program wrote data that this library cannot read.
     #[error("unexpected data in the outbox: {context}")]
     Corrupt {
-        /// Finding and place.
+        /// What was found, and where.
         context: String,
     },
 }
@@ -422,7 +425,7 @@ pub enum StoreError {
 pub struct RowKey {
     /// The row id.
     pub row_id: i64,
-    /// `None` if unreadable.
+    /// The message id; `None` if unreadable.
     pub id: Option<MessageId>,
 }
 
@@ -431,9 +434,9 @@ pub struct RowKey {
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
-    /// The row must have this id; `None` compares the row id alone.
+    /// Message id that the row must have; `None` compares the row id alone.
     pub id: Option<MessageId>,
-    /// Its partition.
+    /// The message's partition.
     pub partition: u16,
     /// As [`FetchedRow::waited`].
     pub waited: bool,
@@ -462,7 +465,7 @@ impl FetchedRow {
         }
     }
 
-    /// Settles this row.
+    /// Returns a settlement of this row.
     #[must_use]
     pub fn with_verdict(&self, verdict: Verdict) -> Settlement {
         Settlement {

@@ -1,6 +1,6 @@
 //! The registry of relays: announcements for other relays and for operators.
 //!
-//! Invariant: a registration is a relay's own statement, not a proof.
+//! Invariant: a registration only repeats the relay's own statement. It proves nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::publisher::{Destination, FailureClass};
 use crate::relay::Retention;
 
-/// Relay identity, new at each start.
+/// Identity of a relay, new at each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(Uuid);
 
@@ -42,7 +42,7 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// Health by a relay's own announcement.
+/// Health as announced by a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayHealth {
     /// Published successfully within half a lease duration.
@@ -60,7 +60,7 @@ impl RelayHealth {
     /// By number.
     pub const ALL: [Self; 4] = [Self::Healthy, Self::Unknown, Self::Recovering, Self::Unhealthy];
 
-    /// A lower-case word.
+    /// Returns the fitness as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Relays {
         *counted = counted.saturating_add(relays);
     }
 
-    /// Of any health.
+    /// Number of relays of any fitness.
     #[must_use]
     pub fn alive(&self) -> u32 {
         let all = [self.healthy, self.unknown, self.recovering, self.unhealthy];
@@ -113,18 +113,18 @@ impl Relays {
     }
 }
 
-/// Source of a relay's messages.
+/// Where a relay reads messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayMode {
-    /// Polls the table.
+    /// The relay polls the table.
     #[default]
     Polling,
-    /// Reads the database log, and polls the table for the rest.
+    /// The relay reads the database log, and polls the table for other messages.
     Log,
 }
 
 impl RelayMode {
-    /// A lower-case word.
+    /// Returns the mode as a lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -138,18 +138,18 @@ impl RelayMode {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {
-    /// Source of messages.
+    /// Where the relay reads messages.
     pub mode: RelayMode,
-    /// Destination, if stated.
+    /// Where the relay publishes, if stated.
     pub destination: Option<Destination>,
-    /// Of published messages, if stated.
+    /// Retention of published messages, if stated.
     pub retention: Option<Retention>,
-    /// `outbox-core`'s, if stated.
+    /// Version of the relay's `outbox-core`, if stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// Of this `outbox-core`.
+    /// A registration with the version of this `outbox-core`.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -168,13 +168,13 @@ impl Registration {
     }
 }
 
-/// The failing component.
+/// The component that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
-    /// Fetching, settling or renewing fails.
+    /// The database: fetching, settling or renewing fails.
     Database,
-    /// Confirms no message.
+    /// The broker, which confirms no message.
     Broker(FailureClass),
 }
 
@@ -203,13 +203,13 @@ impl TroubleClass {
 pub struct RelayTrouble {
     /// The failed component.
     pub class: TroubleClass,
-    /// The last error, stored by [`storable_error`](super::storable_error).
+    /// Text of the last error, bounded by [`storable_error`](super::storable_error).
     pub error: String,
-    /// Duration when announced or read.
+    /// Duration of the failure when announced or read.
     pub failing_for: Duration,
 }
 
-/// Sent with each renewal.
+/// What a relay announces with each renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// Current health.
@@ -233,7 +233,7 @@ impl From<RelayHealth> for Announcement {
 /// A live relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRelay {
-    /// New at each start.
+    /// The relay's identity, new at each start.
     pub owner: OwnerId,
     /// Configured name, default host and process id; not unique. `None` if not stored.
     pub name: Option<String>,
@@ -247,14 +247,14 @@ pub struct LiveRelay {
     pub trouble: Option<RelayTrouble>,
 }
 
-/// Its announcement expired: crashed, suspended, or unable to write.
+/// A relay whose announcement expired: crashed, suspended, or unable to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredRelay {
-    /// The identity.
+    /// The relay's identity.
     pub owner: OwnerId,
     /// As [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Since its expiry.
+    /// Time since the announcement expired.
     pub expired_for: Duration,
     /// The relay's settings.
     pub registration: Registration,

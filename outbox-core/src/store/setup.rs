@@ -1,17 +1,17 @@
 //! Setup problems that a preflight reports.
 //!
-//! Invariant: callers decide by the kind; the texts are for people only.
+//! Invariant: programs decide by [`SetupKind`]; the texts are for people only.
 
 use std::fmt;
 
-/// For an operator.
+/// A problem that an operator must repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupProblem {
     /// The kind of the condition.
     pub kind: SetupKind,
-    /// Observation, for people.
+    /// What the preflight observed, for people.
     pub seen: String,
-    /// Repair, often a statement.
+    /// How to repair the problem, often an SQL statement.
     pub repair: String,
 }
 
@@ -19,13 +19,13 @@ pub struct SetupProblem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupKind {
-    /// User, password or database rejected.
+    /// The server rejected user, password or database.
     Login,
-    /// No trusted TLS connection.
+    /// No trusted TLS connection to the server.
     Tls,
-    /// Unsupported server version or engine.
+    /// The server's version or engine is not supported.
     Version,
-    /// A table, column or row is missing.
+    /// A table, column or row of the outbox is missing.
     Tables,
     /// Lease rows are missing.
     Leases,
@@ -33,15 +33,15 @@ pub enum SetupKind {
     Rights,
     /// Row-level security hides rows of these tables.
     RowSecurity(Vec<String>),
-    /// A setting or state of server or database.
+    /// A setting or state of server or database is wrong.
     Setting,
-    /// A polling relay gets no new messages, because they go to the log.
+    /// A polling relay gets no new messages, because writers record to the database log.
     LeftToLog,
-    /// No database log.
+    /// The database log does not exist.
     LogMissing,
     /// A replication slot waits for open transactions.
     OpenTransactions,
-    /// Wrong operation for the call.
+    /// The operation's kind does not fit the call.
     Operation,
 }
 

@@ -1,7 +1,7 @@
 //! The items of an operation, and their stored form.
 //!
 //! Invariant: [`OperationScope::from_json`] restores the input of [`OperationScope::to_json`]. An
-//! unknown key is an error, because it may narrow the scope.
+//! unknown JSON key is an error, because it may narrow the scope.
 
 use std::num::NonZeroU64;
 
@@ -15,20 +15,20 @@ use uuid::Uuid;
 use super::super::{MessageStatus, Selection};
 use crate::message::{Aggregate, MessageId};
 
-/// Items to process.
+/// Items that an operation processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationScope {
-    /// For operations that process messages.
+    /// Messages, for a retry, skip or replay.
     pub selection: Selection,
-    /// Maximum messages.
+    /// Maximum number of messages.
     pub first: Option<NonZeroU64>,
-    /// Aggregates, consumers or dead letters.
+    /// Names of aggregates, consumers or dead letters.
     pub names: Vec<String>,
 }
 
 impl OperationScope {
-    /// The selected messages.
+    /// A scope of the selected messages.
     #[must_use]
     pub fn messages(selection: Selection) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl OperationScope {
         }
     }
 
-    /// Sets the maximum.
+    /// Sets the maximum number of messages.
     #[must_use]
     pub fn first(mut self, first: Option<NonZeroU64>) -> Self {
         self.first = first;
         self
     }
 
-    /// Items by name.
+    /// A scope of items by name.
     #[must_use]
     pub fn names(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -53,13 +53,13 @@ impl OperationScope {
         }
     }
 
-    /// These aggregates.
+    /// A scope of aggregates.
     #[must_use]
     pub fn aggregates(aggregates: &[Aggregate]) -> Self {
         Self::names(aggregates.iter().map(ToString::to_string))
     }
 
-    /// A JSON object.
+    /// Returns the scope as a JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let selection = self.selection.clone();
@@ -75,7 +75,7 @@ impl OperationScope {
             first: self.first,
             names: self.names.clone(),
         };
-        // Never fails; and `from_json` rejects an empty text.
+        // Serializing never fails. If it did, `from_json` would reject the empty text.
         serde_json::to_string(&written).unwrap_or_default()
     }
 
@@ -83,9 +83,9 @@ impl OperationScope {
     ///
     /// # Errors
     ///
-    /// Any other text, including keys of a newer version.
+    /// [`ScopeError`] for any other text, including keys of a newer version.
     pub fn from_json(text: &str) -> Result<Self, ScopeError> {
-        // serde would read an empty array as all messages.
+        // serde would read an empty array as a scope of all messages.
         let object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(ScopeError)?;
         let written: Written = serde_json::from_value(object.into()).map_err(ScopeError)?;
@@ -113,13 +113,13 @@ impl OperationScope {
     }
 }
 
-/// RFC 3339 has years of four digits.
+/// Formats a time. RFC 3339 has years of four digits, so other years are clamped.
 fn text(time: OffsetDateTime) -> String {
     let first = datetime!(0000-01-01 00:00 UTC);
     let utc = time
         .checked_to_offset(UtcOffset::UTC)
         .unwrap_or(datetime!(9999-12-31 23:59:59 UTC));
-    // `from_json` rejects an empty text, rather than dropping the criterion.
+    // If formatting fails, `from_json` rejects the empty text instead of dropping the criterion.
     utc.max(first).format(&Rfc3339).unwrap_or_default()
 }
 
