@@ -1,4 +1,4 @@
-//! Agreement of live relays on one destination and source.
+//! Check that live relays of one outbox have the same destination and source.
 //!
 //! Invariant: a relay without partitions acquires none while a live relay disagrees with it.
 
@@ -12,22 +12,23 @@ use crate::store::{Announcement, LiveRelay, OwnerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disagreement {
-    /// The new relay.
+    /// Identity of the relay that checks.
     pub owner: OwnerId,
-    /// As [`LiveRelay::name`].
+    /// The checking relay's name, see [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Its destination.
+    /// The checking relay's destination.
     pub destination: Destination,
-    /// The live relay.
+    /// Identity of the live relay that disagrees.
     pub other_owner: OwnerId,
-    /// Its name.
+    /// The live relay's name.
     pub other_name: Option<String>,
-    /// Its destination.
+    /// The live relay's destination.
     pub other_destination: Destination,
 }
 
 impl Disagreement {
-    /// The other relay may not have read yet that its stream was recreated.
+    /// Whether only the stream instances differ: the other relay may not yet know the recreated
+    /// stream.
     pub(super) fn is_of_instances(&self) -> bool {
         let instance = self.destination.instance.clone();
         let other = Destination {
@@ -65,7 +66,7 @@ pub(super) fn disagreement(
 ) -> Option<Disagreement> {
     let own = relays.iter().find(|relay| relay.owner == owner);
     let name = own.and_then(|relay| relay.name.clone());
-    // A store may cut and escape texts, so stored destinations are compared.
+    // A store may cut and escape destinations, so stored destinations are compared.
     let registration = own.map_or(&*announcement.registration, |own| &own.registration);
     let destination = registration.destination.clone()?;
     let other = relays.into_iter().find(|relay| {

@@ -4,10 +4,10 @@
 //! after a recent success of its publisher. So while the broker is down for all relays, no
 //! partition moves.
 //!
-//! A relay without partitions recovers by a probe, which only reads, and a trial, at the earliest
-//! `lease_ttl` after the handover. The trial ends with the first delivery (recovered), the first
-//! failure not caused by a message (unhealthy), or after `lease_ttl + store_timeout`: unhealthy
-//! only if the broker rejected every message.
+//! A relay without partitions recovers by a probe, which only reads, and a trial, which publishes.
+//! The trial starts at the earliest `lease_ttl` after the handover. The first delivery ends the
+//! trial as recovered. The first failure not caused by a message ends the trial as unhealthy. After
+//! `lease_ttl + store_timeout` the trial ends, as unhealthy only if the broker rejected every message.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{RelayHealth, Relays};
 
-/// Short enough that health keeps the failure in between.
+/// Short enough that health reports the failure between two probes.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// A failing trial delays its messages.
+/// Maximum interval between trials: a failing trial delays its messages.
 const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Checkup {
     patience: Duration,
-    /// Longer than a failure takes to show.
+    /// Duration of a trial, longer than a failure takes to show.
     trial: Duration,
     state: State,
     proved_at: Option<Instant>,
@@ -74,7 +74,7 @@ impl Checkup {
         self.state == State::Unhealthy
     }
 
-    /// Without unhealthy relays, old results do not count.
+    /// Drops probe results: without unhealthy relays they do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -82,8 +82,8 @@ impl Checkup {
         }
     }
 
-    /// Half of the lease time. In the other half, an unhealthy relay reads whether its trial
-    /// succeeded.
+    /// Whether publishing succeeded within half of the lease time. In the other half, an unhealthy
+    /// relay reads whether its trial succeeded.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
@@ -137,7 +137,8 @@ impl Checkup {
         self.recovered_at = Some(Instant::now());
     }
 
-    /// An immediate trial would acquire the released partitions before other relays do.
+    /// Delays the trial: an immediate trial would acquire the released partitions before other
+    /// relays.
     pub(super) fn handed_over(&mut self) {
         if self.state == State::Unhealthy {
             self.trial_at = self.trial_at.max(Instant::now() + self.patience);
@@ -156,7 +157,7 @@ impl Checkup {
         }
     }
 
-    /// A failure that no message caused. Returns true if it ended a trial.
+    /// Reports a failure that no message caused. Returns true if the failure ended a trial.
     pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
         let is_trial = self.state == State::Recovering;
         if is_trial {
@@ -166,9 +167,9 @@ impl Checkup {
         is_trial
     }
 
-    /// Probes serve to recover, to show unhealthy relays that this relay works, and to detect a
-    /// recreated stream. An unhealthy relay with partitions probes only after four times `patience`
-    /// without news since `failed_at`.
+    /// Probes let a relay recover, show unhealthy relays that this relay works, and detect a recreated
+    /// stream. An unhealthy relay with partitions probes only if nothing has succeeded or failed for
+    /// four times `patience` since `failed_at`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,
@@ -238,7 +239,7 @@ mod tests {
         );
     }
 
-    /// Otherwise two unhealthy relays may wait for each other forever.
+    /// Without this rule two unhealthy relays may wait for each other forever.
     #[tokio::test(start_paused = true)]
     async fn relay_with_flowing_messages_recovers_after_failed_probe() {
         let lease_ttl = Duration::from_secs(15);

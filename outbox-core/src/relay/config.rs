@@ -23,11 +23,12 @@ pub enum PoisonPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
-    /// Rejections until a message is a dead letter. Outages do not count. At least 1, default 20.
+    /// Number of rejections after which a message becomes a dead letter. Outages do not count. At
+    /// least 1, default 20.
     pub attempts_max: u32,
-    /// Wait of the aggregate after a failure. 0 < min ≤ max, default 100 ms to 30 s.
+    /// How long the aggregate waits after a failure. 0 < min ≤ max, default 100 ms to 30 s.
     pub backoff: Backoff,
-    /// Default: halt.
+    /// What a dead letter does to its aggregate. Default: halt.
     pub on_poison: PoisonPolicy,
 }
 
@@ -44,11 +45,12 @@ impl Default for EventPolicy {
 /// Retention of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// At least an hour, for audits, replays and reconciling.
+    /// Published messages are kept at least this long (an hour or more), for audits, replays and
+    /// reconciling.
     KeepFor(Duration),
-    /// Until an operator deletes them.
+    /// Published messages are kept until an operator deletes them.
     Keep,
-    /// Deleted at once: fastest, but no audits, replays or reconciling.
+    /// Published messages are deleted at once: fastest, but no audits, replays or reconciling.
     Delete,
 }
 
@@ -65,30 +67,33 @@ impl Retention {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayConfig {
-    /// Lifetime of an unrenewed lease: how long a takeover waits after a crash. A database outage
-    /// of more than a sixth of it interrupts publishing. 300 ms to 10 min, default 15 s.
+    /// Lifetime of an unrenewed lease, after which another relay takes over a crashed relay's
+    /// partitions. A database outage longer than a sixth of the lifetime interrupts publishing. 300
+    /// ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
-    /// Payload bytes in memory. The relay fetches while less than half is in use; one fetch ends
-    /// after this many bytes. More than 0, default 32 MiB.
+    /// Maximum payload bytes of one fetch. The relay fetches while less than half as many bytes are
+    /// in memory. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
-    /// Maximum interval between idle polls: the latency of commits in other processes. Delayed
-    /// messages and back-offs are polled at least every fifth interval. More than 0, default 1 s.
+    /// Maximum interval between idle polls: the publish latency of commits in other processes.
+    /// Delayed messages and back-offs are polled at least every fifth interval. More than 0,
+    /// default 1 s.
     pub poll_max: Duration,
-    /// For other event types.
+    /// Failure policy of event types without an entry in `policies`.
     pub policy: EventPolicy,
-    /// By event type (`order.placed`). Default: none.
+    /// Failure policies by event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// Of published messages. Default 7 days.
+    /// Retention of published messages. Default 7 days.
     pub retention: Retention,
-    /// Retention of deduplication keys, from recording. Must exceed the time in which a save may be
-    /// repeated. At least an hour, default 7 days.
+    /// Retention of deduplication keys, from recording. Must exceed the time in which a service may
+    /// repeat a save. At least an hour, default 7 days.
     pub dedup_key_retention: Duration,
-    /// How long due messages stay unconfirmed, or the database fails, until
-    /// [`Health::Stuck`](crate::Health::Stuck). Default 5 min.
+    /// Health is [`Stuck`](crate::Health::Stuck) after due messages stay unconfirmed, or the
+    /// database fails, for this long. Default 5 min.
     pub stuck_after: Duration,
-    /// Start although a live relay of the outbox has another destination or source. Messages then
-    /// go to the destination of the relay that owns their partition. Only for a move without a
-    /// pause: set it on the new relays, then stop the old ones. Default false.
+    /// Whether the relay starts although a live relay of the outbox has another destination or
+    /// source. Each message then goes to the destination of the relay that owns its partition. Only
+    /// for a move without a pause: set this on the new relays, then stop the old relays. Default
+    /// false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]
@@ -99,11 +104,11 @@ pub struct RelayConfig {
     /// Minimum interval between idle polls, at most `poll_max`.
     #[doc(hidden)]
     pub poll_min: Duration,
-    /// Timeout of database calls, which closes the connection. Lease renewals: a third of
-    /// `lease_ttl` at most; purging and counting: six times this.
+    /// Timeout of database calls; a timeout closes the connection. Lease renewals: at most a third
+    /// of `lease_ttl`; purging and counting: six times this.
     #[doc(hidden)]
     pub store_timeout: Duration,
-    /// While broker or database is down.
+    /// Back-off while broker or database is down.
     #[doc(hidden)]
     pub backoff: Backoff,
     /// How long a shutdown waits for confirmations, at most until the leases expire.
@@ -193,7 +198,7 @@ impl RelayConfig {
         seed: Option<u64>,
     }
 
-    /// Policy of one event type (`order.placed`).
+    /// Sets the policy of one event type (`order.placed`).
     #[must_use]
     pub fn event_policy(mut self, event_type: impl Into<String>, policy: EventPolicy) -> Self {
         self.policies.insert(event_type.into(), policy);

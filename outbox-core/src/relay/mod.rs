@@ -4,8 +4,8 @@
 //!
 //! * no database transaction is open during a call to the broker;
 //! * at most one message of an aggregate is unconfirmed (`in_flight`);
-//! * nothing is published after the leases may have expired (`ownership`);
-//! * failures of the broker pause the relay and use no attempts (`policy`).
+//! * the relay publishes nothing after its leases may have expired (`ownership`);
+//! * failures of the broker pause the relay and use no attempts of messages (`policy`).
 
 mod agreement;
 mod checkup;
@@ -65,33 +65,33 @@ pub struct Relay<S, P> {
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// Argument of [`Relay::on_dead_letter`].
+/// A dead letter, as passed to [`Relay::on_dead_letter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadMessage {
     /// The row id.
     pub row_id: i64,
-    /// `None` if unreadable.
+    /// The message id; `None` if unreadable.
     pub id: Option<MessageId>,
-    /// `None` if unreadable.
+    /// The event type; `None` if unreadable.
     pub event_type: Option<String>,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The cause.
+    /// Why the message became a dead letter.
     pub error: String,
     /// Whether the aggregate is halted until the message is retried or skipped.
     pub halts: bool,
 }
 
-/// Counts of a run.
+/// Counts of one run of a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
-    /// Confirmed and settled messages.
+    /// Messages confirmed by the broker and settled in the database.
     pub published: u64,
-    /// Already stored by the broker.
+    /// Confirmed messages that the broker had already stored.
     pub duplicates: u64,
-    /// Failed publishes, to be retried.
+    /// Failed publishes that are retried.
     pub failed: u64,
     /// Dead letters; a message counts each time it becomes a dead letter.
     pub dead_letters: u64,
@@ -101,10 +101,10 @@ pub struct RelayReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// Conflicting event types.
+    /// Two linked event types conflict.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// Invalid configuration.
+    /// The configuration is invalid.
     #[error("relay configuration: {0}")]
     Config(String),
     /// The database failed. From [`Relay::run`]: the database is not set up.
@@ -120,7 +120,7 @@ pub enum RelayError {
 }
 
 impl<S: OutboxStore, P: Publisher> Relay<S, P> {
-    /// With the default configuration.
+    /// A relay with the default configuration.
     pub fn new(store: S, publisher: P) -> Self {
         let config = RelayConfig::default();
         Self {
@@ -134,14 +134,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Table relay, with a second source.
+    /// Makes this the table relay next to a second source.
     #[must_use]
     pub fn with_source(mut self, source: SecondSource) -> Self {
         self.part = Part::Table(source);
         self
     }
 
-    /// Relay of a second source. `health` replaces [`Self::health`].
+    /// Makes this the relay of a second source. `health` replaces [`Self::health`].
     #[must_use]
     pub fn as_source(mut self, source: SecondSource, health: HealthCheck) -> Self {
         self.part = Part::Source(source);
@@ -157,8 +157,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each recorded dead letter. It must not block; a panic is logged. A crash or
-    /// lost lease can skip the call ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
+    /// Calls `hook` for each recorded dead letter. The hook must not block; a panic is logged.
+    /// After a crash or lost lease the call may be missing
+    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
@@ -173,7 +174,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Health, for any thread. Call it before [`Self::run`].
+    /// Returns the relay's health, readable from any thread. Call this before [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
@@ -197,9 +198,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// * [`RelayError::OtherDestination`] if a live relay of the outbox publishes elsewhere;
     /// * [`RelayError::Broker`] if the stream is not set up.
     ///
-    /// A database that is down at the start is checked when it answers. After the first check, a
-    /// rejected login is retried. If the broker is down at the start, later setup problems are only
-    /// logged.
+    /// If the database is down at the start, the relay checks it once it answers. After the first
+    /// check, a rejected login is retried. If the broker is down at the start, later setup problems
+    /// are only logged.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
         let unchecked = match shutdown.run_until_cancelled(self.preflight()).await {
@@ -221,13 +222,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes everything due now and returns; for tests and jobs. Takes only free partitions.
+    /// Publishes all messages that are due now and returns; for tests and jobs. Takes only free
+    /// partitions.
     ///
     /// # Errors
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure:
-    /// settled messages stay settled, the others pending. For a single rejected verdict
-    /// ([`StoreError::Refused`]), after all other messages are published.
+    /// settled messages stay settled, other messages stay pending. If the database rejects a single
+    /// verdict ([`StoreError::Refused`]), the error follows after all other messages are published.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)
@@ -306,8 +308,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Setup problems of the database stop the relay. A broker that has just started may not have
-    /// loaded its streams, so stream problems are logged once.
+    /// Setup problems of the database stop the relay. Stream problems are logged once, because a
+    /// broker that has just started may not have loaded its streams.
     async fn check_later(
         &self,
         mut unchecked: Unchecked,
@@ -357,7 +359,7 @@ struct Unchecked {
 }
 
 impl RelayReport {
-    /// Sum of both.
+    /// Adds the counts of both runs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

@@ -19,7 +19,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Returns whether to log the failure. `reason` must not differ between messages.
+    /// Returns whether to log the failure. `reason` must not contain values of single messages.
     pub(super) fn failed(&mut self, needs_somebody: bool, reason: &str) -> bool {
         let is_changed = |(at, told): &(Instant, String)| told != reason && at.elapsed() >= CHANGED_AFTER;
         let is_news = self.began.is_none()
@@ -44,7 +44,8 @@ impl Outage {
     }
 }
 
-/// A relay that cannot renew its leases has nothing to hand over.
+/// Activities whose failure makes a relay hand over. A relay that cannot renew its leases has
+/// nothing to hand over.
 pub(super) const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ pub(super) struct StoreOutage {
     failures: [u32; Activity::COUNT],
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
-    /// Nothing is sent until the given verdicts are recorded.
+    /// While set, nothing is sent until the given verdicts are recorded.
     pub(super) settle_after: Option<Instant>,
 }
 
@@ -84,7 +85,7 @@ impl StoreOutage {
         self.failing_since = Default::default();
     }
 
-    /// Only a next verdict shows whether settling still fails.
+    /// Ends the settling failure: only the next settlement shows whether settling still fails.
     pub(super) fn forget_settling(&mut self) {
         self.failing_since[Activity::Settling as usize] = None;
         self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);

@@ -1,7 +1,7 @@
 //! The partitions that this relay owns, and until when it may rely on its leases.
 //!
-//! Invariants: the relay trusts a lease for a shorter time than granted, counted by its monotonic
-//! clock from before the request, and not past a [`suspension`](super::suspension). A surplus
+//! Invariants: the relay trusts a lease for less time than granted. The trusted time starts before
+//! the request, by the monotonic clock, and ends at a [`suspension`](super::suspension). A surplus
 //! partition is released only without messages in flight.
 
 use std::collections::BTreeSet;
@@ -17,10 +17,10 @@ use crate::store::{
     Announcement, Lease, OutboxStore, OwnerId, Pause, RelayHealth, Relays, StoreError, within,
 };
 
-/// While there are other relays or foreign partitions.
+/// Interval of searches for free partitions while other relays or foreign partitions exist.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// Bounds the release of held messages, which delays a renewal.
+/// Maximum time for releasing messages of ended pauses, which delays a renewal.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -28,14 +28,14 @@ pub(super) struct Ownership {
     terms: Terms,
     leases: Vec<Lease>,
     clocks: Clocks,
-    /// Before the oldest lease was granted or renewed.
+    /// Moment before the request that granted or renewed the oldest lease.
     granted: Moment,
     noticed: Duration,
     leaving: BTreeSet<u16>,
     known: Known,
     renew_at: Instant,
     search_at: Instant,
-    /// A lease may be lost since the last renewal began: its result proves nothing.
+    /// A lease may be lost since the last renewal began: the renewal's result proves nothing.
     in_doubt: bool,
     /// Nothing is sent until a later renewal proves the leases.
     is_void: bool,
@@ -45,9 +45,9 @@ pub(super) struct Ownership {
 struct Terms {
     owner: OwnerId,
     ttl: Duration,
-    /// At most a third of `ttl`: time for another try.
+    /// Timeout of a renewal: at most a third of `ttl`, which leaves time for another try.
     bound: Duration,
-    /// Otherwise the relay keeps all free partitions until it ends.
+    /// Whether the relay shares partitions. Otherwise it keeps all free partitions until it ends.
     shares: bool,
     allows_others: bool,
 }
@@ -67,9 +67,9 @@ struct Known {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
-    /// No publish starts after this.
+    /// No publish starts after this time.
     pub(super) start: Instant,
-    /// No publish is awaited after this.
+    /// No publish is awaited after this time.
     pub(super) confirm: Instant,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Renewal {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// They may be acquired again in the same renewal.
+    /// Lost partitions, which the same renewal may acquire again.
     pub(super) lost: Vec<u16>,
     pub(super) taken: usize,
     pub(super) leaving: Vec<u16>,
@@ -163,7 +163,7 @@ impl Ownership {
         })
     }
 
-    /// A wall clock that was set forward looks the same.
+    /// How long the machine was suspended. A wall clock that was set forward looks the same.
     fn slept(&self) -> Duration {
         let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
@@ -202,14 +202,14 @@ impl Ownership {
         }
     }
 
-    /// If a renewal is running, another follows.
+    /// Requests a renewal. If a renewal is running, another renewal follows.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
     }
 
-    /// Nothing is sent until a renewal proves the leases. Repeated calls renew no more often than
-    /// the search interval.
+    /// Stops sending until a renewal proves the leases. Repeated calls renew no more often than the
+    /// search interval.
     pub(super) fn distrust(&mut self) {
         self.doubt();
         self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
@@ -286,7 +286,7 @@ impl Ownership {
             .leases
             .len()
             .saturating_sub(self.share().keeps.saturating_add(self.leaving.len()));
-        // The newest leases first: their queues are the shortest.
+        // The newest leases are released first: their queues are the shortest.
         for lease in self.leases.iter().rev() {
             if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
                 change.leaving.push(lease.partition);
@@ -305,7 +305,7 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// No message of these partitions may be in flight.
+    /// Releases partitions. No message of these partitions may be in flight.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
@@ -344,7 +344,7 @@ impl Renewal {
         self.renew.is_some()
     }
 
-    /// After a crash, the leases expire.
+    /// If the relay crashes meanwhile, the new leases expire.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.terms.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
@@ -357,14 +357,16 @@ impl Renewal {
         }
         let share = share(self.terms.shares, self.announcement.health, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // A relay without leases may have stale pauses and is about to send.
+            // A relay without leases may have stale pauses and is about to send, so pauses are read
+            // first.
             if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not an error of the renewal: without its result, the relay would send nothing.
+                // The renewal must not fail with this error: without its result, the relay would
+                // send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }
@@ -380,7 +382,7 @@ impl Renewal {
         Ok(self)
     }
 
-    /// Pauses first: a relay that cannot read them must stop sending.
+    /// Reads pauses before renewing leases: a relay that cannot read pauses must stop sending.
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         if self.renew.is_some() {
             self.pauses = Some(store.pauses().await?);

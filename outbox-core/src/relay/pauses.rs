@@ -1,6 +1,6 @@
 //! The pauses that a relay has read.
 //!
-//! Invariant: without a pause, a message costs one check of an empty set.
+//! Invariant: if nothing is paused, a message costs one check of an empty set.
 
 use std::collections::HashSet;
 

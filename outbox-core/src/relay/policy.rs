@@ -1,7 +1,7 @@
-//! The consequences of a failure: who waits, how long, and when a message is dead-lettered.
+//! What follows a failure: which messages wait, how long, and when a message is dead-lettered.
 //!
-//! Invariant: only a failure proven to be caused by the message uses attempts. A silent broker
-//! pauses the relay; nothing is recorded. A rejected message blocks its aggregate.
+//! Invariant: only a failure proven to be caused by the message uses attempts. If the broker does
+//! not answer, the relay pauses and records nothing. A rejected message blocks its aggregate.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
 const TRIALS_SILENT: usize = 16;
-/// Publishable messages may wait behind rejected messages.
+/// Publishes tried while the broker rejects: publishable messages may wait behind rejected
+/// messages.
 const TRIALS_REFUSING: usize = 256;
 const TRIALS_REFUSING_AGAIN: usize = 64;
 const REFUSALS_MAX: u32 = 16;
@@ -65,7 +66,7 @@ pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig)
     }
 }
 
-/// An unreadable row has no trustworthy event type.
+/// Returns the row's policy. An unreadable row has no trustworthy event type.
 fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     match &row.message {
         Ok(message) => config.policy_of(&message.event_type),
@@ -118,14 +119,15 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// While the broker's state is unknown, a failure not caused by a message counts as silence.
+    /// Reports a failure that no message caused. While the broker's state is unknown, it counts as
+    /// silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
         }
     }
 
-    /// A few rejections do not count.
+    /// Since when the broker fails. A few rejections do not count.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
@@ -142,7 +144,7 @@ impl Breaker {
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
         self.failed();
         if self.pause_end().is_some() {
-            return None; // Sent before the pause began.
+            return None; // The message was sent before the pause began.
         }
         self.silences = self.silences.saturating_add(1);
         Some(self.pause(self.backoff.delay(self.silences, rng)))
@@ -174,7 +176,7 @@ impl Breaker {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// While true, messages without a rejection go first.
+    /// Whether the broker rejects many messages. While true, messages without a rejection go first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }

@@ -1,7 +1,8 @@
 //! Decides which query is due: for pending or for waiting messages.
 //!
-//! Invariants: idle polls become rarer down to the configured interval, the cost of a lost wake-up.
-//! Vain wake-ups, such as commits to other outboxes, cause no more polls than `poll_min` allows.
+//! Invariants: idle polls become rarer, up to the configured maximum interval, which is the latency
+//! after a lost wake-up. Vain wake-ups, such as commits to other outboxes, cause no more polls than
+//! `poll_min` allows.
 
 use std::mem;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::telemetry;
 
 const WAITING_IDLE_FACTOR: u32 = 5;
 
-/// After so many vain wake-ups, `poll_min` applies.
+/// Number of vain wake-ups after which `poll_min` applies.
 const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(super) struct Poller {
     by_wake: bool,
     vain: u32,
     polled_at: Instant,
-    /// By query: the last poll that began with nothing in flight found nothing.
+    /// By query: whether the last poll that began with nothing in flight found nothing.
     ended: [bool; 2],
 }
 

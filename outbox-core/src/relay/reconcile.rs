@@ -1,13 +1,13 @@
 //! Publishes messages that the broker has lost, such as after a restore.
 //!
-//! Invariant: a republished message keeps its id, so repeating is harmless: the broker drops stored
-//! messages, and consumers recognize handled messages.
+//! Invariant: a republished message keeps its id, so reconciling again is harmless: the broker
+//! drops stored messages, and consumers recognize handled messages.
 //!
 //! Not guaranteed:
 //!
-//! * The position in the stream: lost messages follow the others, in sequence per aggregate within
-//!   the clock skew of their writers.
-//! * A message deleted from the stream within the duplicate window, which the broker drops as a
+//! * The position in the stream: lost messages follow other messages. They are republished in
+//!   sequence per aggregate, within the clock skew of their writers.
+//! * A message deleted from the stream within the duplicate window: the broker drops its copy as a
 //!   duplicate. Run again after the window.
 
 use std::collections::HashSet;
@@ -30,7 +30,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages to compare, by time of recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Start, inclusive. Uses about 50 bytes of memory per message on the stream since then.
+    /// Start, inclusive. Reconciling uses about 50 bytes of memory per message on the stream since
+    /// then.
     pub from: OffsetDateTime,
     /// End, exclusive.
     pub until: OffsetDateTime,
@@ -40,21 +41,22 @@ pub struct Span {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconciled {
-    /// Published messages searched on the stream.
+    /// Published messages that were searched on the stream.
     pub compared: u64,
-    /// Compared messages that were missing.
+    /// Compared messages that were missing on the stream.
     pub missing: u64,
-    /// Now stored by the broker.
+    /// Missing messages that the broker has now stored.
     pub published: u64,
-    /// Dropped as duplicates: published meanwhile, or deleted within the duplicate window.
+    /// Missing messages that the broker dropped as duplicates: published meanwhile, or deleted
+    /// within the duplicate window.
     pub dropped: u64,
 }
 
-/// Why reconciling ended early. Published messages stay published; run it again.
+/// Why reconciling ended early. Republished messages stay on the stream; run it again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// The span begins before the retention of the consumers: messages could be handled twice.
+    /// The span begins before the retention of the consumers, so messages could be handled twice.
     /// Nothing was read or published.
     #[error(
         "the span begins at {}, but consumers have records of handled messages only since {}; older messages would be handled a second \
@@ -64,7 +66,7 @@ pub enum ReconcileError {
     Forgotten {
         /// [`Span::from`].
         from: OffsetDateTime,
-        /// Earliest allowed start.
+        /// Earliest allowed start of the span.
         remembered: OffsetDateTime,
     },
     /// The stream could not be read.
@@ -73,7 +75,7 @@ pub enum ReconcileError {
     /// The database failed, or took more than a minute for 1,000 messages ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
-        /// Progress until then.
+        /// Counts until the failure.
         so_far: Reconciled,
         /// The cause.
         source: StoreError,
@@ -81,7 +83,7 @@ pub enum ReconcileError {
     /// The broker rejected a message.
     #[error("the broker did not accept a lost message, after {so_far:?}")]
     Publish {
-        /// Progress until then.
+        /// Counts until the failure.
         so_far: Reconciled,
         /// The cause.
         source: PublishError,
@@ -120,7 +122,7 @@ pub async fn missing_with_progress(
     Ok(pages.report)
 }
 
-/// Publishes missing messages one by one. Relays may run concurrently. Cancel-safe: run it again.
+/// Republishes missing messages one by one. Relays may run concurrently. Cancel-safe: run it again.
 ///
 /// `consumers_remember` is the shortest retention of all consumers (`InboxConfig::retention`,
 /// default 15 days). Consumers handle older messages a second time, so the span may not begin
@@ -128,7 +130,7 @@ pub async fn missing_with_progress(
 ///
 /// # Errors
 ///
-/// [`ReconcileError`]; the first failure of the broker ends it.
+/// [`ReconcileError`]; the first failure of the broker ends reconciling.
 pub async fn reconcile(
     store: &impl OutboxAdmin,
     publisher: &impl Publisher,
@@ -208,8 +210,8 @@ struct Pages<'a, S> {
 
 impl<'a, S: OutboxAdmin> Pages<'a, S> {
     async fn start(store: &'a S, log: &impl StreamLog, span: Span) -> Result<Self, ReconcileError> {
-        // The stream first: a message published in between looks missing, and the broker drops its
-        // copy.
+        // The stream is read first. So a message published between both reads looks missing, and
+        // the broker drops its copy.
         let on_stream = log
             .message_ids(span.from - CLOCK_SLACK)
             .await
