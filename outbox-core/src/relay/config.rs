@@ -71,7 +71,7 @@ pub struct RelayConfig {
     /// partitions. A database outage longer than a sixth of the lifetime interrupts publishing. 300
     /// ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
-    /// Maximum payload bytes of one fetch. The relay fetches while less than half as many bytes are
+    /// Payload bytes that end one fetch. The relay fetches while less than half as many bytes are
     /// in memory. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
     /// Maximum interval between idle polls: the publish latency of commits in other processes.

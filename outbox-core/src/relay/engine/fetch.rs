@@ -1,7 +1,7 @@
 //! Fetches messages while there is room.
 //!
-//! Invariants: at most one and a half batches are fetched and unsent, and the same in bytes. A
-//! fetch that began before a reset is dropped.
+//! Invariants: fetched, unsent messages are at most one and a half batches, with the same bound in
+//! bytes. Rows of a fetch that began before a reset are dropped.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -20,9 +20,11 @@ use crate::store::{
 use crate::telemetry;
 
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// While other aggregates may starve, a longer lane continues from the store.
+/// Maximum length of a lane while other aggregates may starve. The lane's further messages return
+/// to the store.
 const LANE_MAX: usize = 512;
-/// Delay before that, because each such message costs two more writes.
+/// Maximum delay before a crowded lane returns messages, because each such message costs two more
+/// writes.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
 const LANE_KEPT: usize = 128;
 
@@ -171,8 +173,8 @@ impl Fetch {
         self.generation += 1;
     }
 
-    /// Every message in memory waits behind a sent message. If much of the window is free
-    /// (`starves`), the longest lane makes room for other aggregates.
+    /// Called when every message in memory waits behind a sent message. If much of the window is
+    /// free (`starves`), the longest lane makes room for other aggregates.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -205,12 +207,13 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// A database sends all requested rows, so the number follows from earlier sizes.
+/// Row size estimate. A database sends all requested rows, so the number of rows follows from
+/// earlier sizes.
 #[derive(Debug, Default)]
 struct RowSize {
-    /// Mean of the last fetch, or three quarters of the previous value if more.
+    /// Mean size of the last fetch, or three quarters of the previous estimate if larger.
     bytes: Option<usize>,
-    /// Rows that can neither be sent nor set aside must not hide later rows.
+    /// Per query: rows that can neither be sent nor set aside, which must not hide later rows.
     past: [u32; 2],
 }
 

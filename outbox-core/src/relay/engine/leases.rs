@@ -1,4 +1,4 @@
-//! Renews leases, shares partitions, hands over from an unhealthy relay, and probes.
+//! Renews leases, shares partitions, hands over from an unhealthy relay, and probes the broker.
 //!
 //! Invariants: no partition is released with a message in flight. An unhealthy relay drops the
 //! broker's connection before it releases partitions, so few messages arrive late. A probe only
@@ -55,7 +55,7 @@ impl Leases {
     pub(super) fn check(&mut self, shared: &mut Shared<'_>) {
         let interruptions = shared.part.interruptions();
         if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
-            // Another reader may have read the messages in memory.
+            // Another relay may have read the same messages from the source.
             shared.ownership.distrust();
         }
         if let Some(slept) = shared.ownership.notice_suspension() {
@@ -146,7 +146,7 @@ impl Leases {
         }
         renewed.lost = change.lost;
         if !renewed.lost.is_empty() {
-            // A drain repeats the query.
+            // A drain queries again until ended pauses are released.
             self.releases |= finished.unwrap_or(true);
             report_lost(has_table, renewed.lost.len());
         } else if has_read {
@@ -155,8 +155,9 @@ impl Leases {
         Ok(renewed)
     }
 
-    /// Waits for two lease durations: the other relay may need to read its stream again
-    /// ([`Checkup::next_probe_at`](crate::relay::checkup::Checkup::next_probe_at)).
+    /// Waits for two lease durations before reporting a disagreement: the other relay may need to
+    /// read its stream again
+    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
             tracing::info!(%disagreement, "another live relay has another destination; it may need to read its stream again");
@@ -217,7 +218,7 @@ impl Leases {
         }
     }
 
-    /// A drain ends with the first failure.
+    /// Returns whether a probe is due. A drain ends with its first failure, so it never probes.
     pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
         if shared.mode == Mode::Drain {
             return false;
@@ -259,7 +260,7 @@ impl Leases {
                 shared.store.forget();
                 shared.store.settle_after = None;
                 shared.ownership.doubt();
-                // Earlier failures do not count in the trial.
+                // Failures before the trial do not count in the trial.
                 shared.health.update(|vitals| {
                     vitals.broker_failing = None;
                     for activity in WORK {

@@ -2,9 +2,9 @@
 //! parts ([`leases`], [`fetch`], [`publish`], [`settle`], [`upkeep`]) decide without I/O which step
 //! is due.
 //!
-//! Invariants: rows fetched before a reset are dropped, and every store call has a timeout. Nothing
-//! is spawned, so a dropped run equals a crash: rows stay pending or waiting, and the next owner
-//! resends them under the same ids.
+//! Invariants: rows fetched before a reset are dropped, and every store call has a timeout. The run
+//! spawns no task, so a dropped run equals a crash: rows stay pending or waiting, and the next
+//! owner resends their messages under the same ids.
 
 mod activities;
 mod fetch;
@@ -40,12 +40,12 @@ use crate::store::{OutboxStore, Relays, StoreError};
 use crate::{describe, telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// Delay of lanes left out of a fetch.
+/// Pause before the next fetch that leaves out crowded lanes.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const PUBLISHES_PER_TURN: usize = 32;
-/// Bound of a shutdown's last settlement, after the last confirmation.
+/// Maximum time of a shutdown's last settlement, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// Bound of releasing leases and closing the connection.
+/// Maximum time for releasing leases and closing the connection.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 () = hurry.cancelled(), if self.waits_long() => {
-                    // Confirmed messages are still settled.
+                    // Publishing stops, but confirmed messages are still settled.
                     self.stopping = Some(Stopping::after(Duration::ZERO));
                     Ok(())
                 }
@@ -308,7 +308,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if under_way.upkeep.probing.is_none() {
             at(self.leases.next_probe_at(shared));
         }
-        // A complete drain must not wake up to poll.
+        // A complete drain has nothing to poll for.
         if under_way.fetching.is_none() && Fetch::may_begin(shared) && !self.has_found_all() {
             at(Some(shared.poller.next_at()));
         }
@@ -327,8 +327,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             self.upkeep.forget(&self.shared);
         }
         if renewed.leaves {
-            // If a partition came back during the fetch, the successors of its dropped rows would
-            // look due.
+            // If a lost partition was acquired again during the fetch, messages behind its dropped
+            // rows would look due.
             self.fetch.forget();
         }
         if self.leases.hands_over {
@@ -344,7 +344,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         Ok(!renewed.lost.is_empty())
     }
 
-    /// Must be called only when no publish is in flight.
+    /// Prepares a handover. Must be called only when no publish is in flight.
     async fn hand_over(&mut self) {
         self.leases.hands_over = false;
         self.abandon().await;
@@ -360,7 +360,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// The leases may have expired, or a shutdown has waited long enough.
+    /// Stops publishing: the leases may have expired, or a shutdown has waited long enough.
     async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {

@@ -2,11 +2,11 @@
 //!
 //! Invariants:
 //!
-//! * Unrecorded verdicts are kept, and nothing is sent meanwhile. After [`REFUSALS_MAX`] rejections
-//!   in a row the store counts as failing.
+//! * Unrecorded verdicts are kept, and nothing is sent until they are recorded. After
+//!   [`REFUSALS_MAX`] rejections in a row the store counts as failing.
 //! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects a partition's
-//!   verdicts together, but returns only a count. After a rejection, the others are reported once a
-//!   renewal proves their lease, or never after a crash.
+//!   verdicts together, but returns only a count. After a rejection, the accepted verdicts are
+//!   reported once a renewal proves their lease. After a crash they are never reported.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +23,8 @@ use crate::relay::{DeadLetterHook, DeadMessage, RelayError, RelayReport};
 use crate::store::{Lease, OutboxStore, Settlement, StoreError, within};
 use crate::telemetry;
 
-/// Verdicts are settled at this number, when the oldest is [`SETTLE_LINGER`] old, or when no
-/// publish is in flight.
+/// Number of verdicts that starts a settlement. A settlement also starts when the oldest verdict is
+/// [`SETTLE_LINGER`] old, or when no publish is in flight.
 pub(super) const SETTLE_BATCH: usize = 1024;
 
 const REFUSALS_MAX: u32 = 64;
@@ -115,7 +115,7 @@ impl<'a> Settle<'a> {
         let owned = shared.ownership.leases();
         let is_retry = shared.in_flight.is_retrying();
         let alone = shared.in_flight.refused(owned, nothing_is_taken, pause);
-        // A retry proves nothing about other verdicts.
+        // The rejection of a retried verdict proves nothing about other verdicts.
         if alone.is_some_and(|alone| !alone.again) {
             self.refusals = self.refusals.saturating_add(1);
         }
@@ -131,7 +131,7 @@ impl<'a> Settle<'a> {
         if nothing_is_taken && !is_retry {
             return failed(shared, error);
         }
-        // Otherwise no drain would reach the other messages.
+        // The error is kept until the end, so that a drain reaches all messages.
         if shared.mode == Mode::Drain {
             self.refusal.get_or_insert(error);
         }
@@ -170,7 +170,7 @@ struct RecordedVerdicts {
 pub(super) struct Recorder<'a> {
     hook: Option<&'a DeadLetterHook>,
     pub(super) report: RelayReport,
-    /// Reported once a renewal has proved their leases.
+    /// Recorded verdicts, reported once a renewal has proved their leases.
     held: Vec<(Lease, RecordedVerdicts)>,
     renewals: (u64, u64),
 }
@@ -217,7 +217,7 @@ impl<'a> Recorder<'a> {
                 .for_each(|(_, recorded)| self.tell(shared, recorded));
             return;
         }
-        // Their new owner resends and settles the messages.
+        // The new owners of the partitions resend and settle these messages.
         tracing::warn!(refused, "leases were lost before settling");
         shared.ownership.doubt();
         if accepted > 0 {
@@ -225,7 +225,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A renewal that began before the last rejection proves nothing.
+    /// Reports held verdicts. A renewal that began before the last rejection proves nothing.
     pub(super) fn proved(&mut self, shared: &mut Shared<'_>) {
         if self.renewals.0 == self.renewals.1 {
             return;
@@ -264,7 +264,7 @@ impl<'a> Recorder<'a> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = self.hook
-            // The message is recorded, and nothing that the hook touches is used afterwards.
+            // The dead letter is recorded, and nothing that the hook touches is used afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");

@@ -1,4 +1,4 @@
-//! State of several parts of the engine, and the handling of store failures.
+//! State shared by several parts of the engine, and the handling of store failures.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ impl<'a> Shared<'a> {
             && self.may_send()
     }
 
-    /// While the store records no verdicts, sending would only create duplicates.
+    /// Whether messages may be sent. While the store records no verdicts, sending would only create
+    /// duplicates.
     pub(super) fn may_send(&self) -> bool {
         let most = 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize;
         self.store.settle_after.is_none()

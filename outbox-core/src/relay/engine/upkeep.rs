@@ -1,7 +1,7 @@
 //! Purges expired messages and deduplication keys in small steps, and counts the backlog.
 //!
-//! Invariants: only the owner of partition 0 does this. Dead, pending and waiting messages are
-//! never deleted.
+//! Invariants: only the owner of partition 0 purges and counts. Dead, pending and waiting messages
+//! are never deleted.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::{Backlog, PurgeRequest, Purged, StoreError};
 use crate::{describe, telemetry};
 
 const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
-/// Between statements: at most 20,000 messages a second.
+/// Pause between purge statements: at most 20,000 messages a second.
 const PAUSE: Duration = Duration::from_millis(50);
 const INTERVAL: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,8 @@
 //! Decides which message may be sent next.
 //!
-//! Invariant: at most one message of a lane is out. The next follows after publishing, or after a
-//! dead letter that halts nothing. A lane is an aggregate, or a single unsequenced message.
+//! Invariant: at most one message of a lane is out. After its publishing, or after a dead letter
+//! that halts nothing, the lane's next message may be sent. A lane is an aggregate, or a single
+//! unsequenced message.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -14,7 +15,8 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// A hash saves two strings per message. After a collision two aggregates share a lane.
+/// Key of a lane. A hash saves two strings per message; after a collision two aggregates share a
+/// lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -38,7 +40,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// In the order they became ready. May contain closed lanes.
+    /// Lanes in the order in which they became ready. May contain closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,
@@ -87,7 +89,8 @@ impl Lanes {
         }
     }
 
-    /// Blocks the lane until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
+    /// Returns the next message to send. Blocks its lane until [`Self::proceed`],
+    /// [`Self::put_back`] or [`Self::close`].
     pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {
@@ -130,7 +133,7 @@ impl Lanes {
         self.removed(queue)
     }
 
-    /// Messages that are out stay out.
+    /// Removes the partition's queued messages. Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {

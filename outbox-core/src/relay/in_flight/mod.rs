@@ -3,10 +3,10 @@
 //!
 //! Invariants:
 //!
-//! - A row is in flight from its fetch until the store has recorded its verdict, its release, or a
-//!   reset.
-//! - A lane closed by a verdict stays closed until the verdict is settled or dropped and all
-//!   fetches have ended that may have missed this. Rows of such fetches must wait too.
+//! - A row is in flight from its fetch until the store has recorded its verdict or release, or
+//!   until a reset.
+//! - A lane closed by a verdict stays closed until the verdict is settled or dropped, and until all
+//!   fetches have ended that may have missed the verdict's end. Rows of such fetches must wait too.
 //!
 //! [`lanes`] selects the next message; [`verdicts`] keeps unrecorded verdicts.
 
@@ -49,7 +49,7 @@ pub(super) struct Alone {
 #[derive(Debug, Default)]
 struct Closed {
     verdicts: usize,
-    /// The last fetch that may have missed the end of a closing verdict.
+    /// The last fetch that may have missed the end of the verdict that closed the lane.
     last_fetch: u64,
 }
 
@@ -69,8 +69,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// If the lane was closed meanwhile, the row waits. Returns false if the store rejects the
-    /// closing verdict: the row stays as it is.
+    /// Adds a fetched row. If its lane was closed during the fetch, the row waits. Returns false if
+    /// the store rejects the closing verdict: the row then stays as it is.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
@@ -86,8 +86,8 @@ impl InFlight {
         true
     }
 
-    /// These messages are not in flight: a fetch that left them out would take their successors for
-    /// due. Returns the number set aside.
+    /// Sets messages aside. These messages are not in flight: a fetch that treats them as returned
+    /// would take the messages behind them for due. Returns the number set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -100,7 +100,8 @@ impl InFlight {
         count
     }
 
-    /// A scan would meet the same messages.
+    /// Whether verdicts that set messages aside are unrecorded: a scan would meet the same
+    /// messages.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
@@ -139,7 +140,7 @@ impl InFlight {
         self.close(out, verdict, None);
     }
 
-    /// Reports `told` once recorded.
+    /// Closes or continues the lane. `told` is reported once the verdict is recorded.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -170,7 +171,8 @@ impl InFlight {
         });
     }
 
-    /// All but `keep` messages of a lane longer than `max` return to the store.
+    /// If the longest lane is longer than `max`, all but `keep` of its messages return to the
+    /// store.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -189,8 +191,8 @@ impl InFlight {
         true
     }
 
-    /// The lane stays closed until this verdict is settled too: a settlement may contain the
-    /// closing verdict and not this one.
+    /// Returns a row to the store. Its lane stays closed until this verdict is settled too: a
+    /// settlement may contain the closing verdict and not this verdict.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -210,7 +212,7 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Messages that are out stay out.
+    /// Drops the partition's queued messages. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());
@@ -233,14 +235,15 @@ impl InFlight {
         for given in dropped {
             self.end(&given);
         }
-        // A message that is only set aside is not in flight. Its lane stays closed.
+        // A message that is only set aside is not in flight; its lane stays closed.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.key()).collect();
         self.rows.extend(self.refused.rows());
     }
 
-    /// Drops everything: the next owners of the partitions republish unsettled messages.
+    /// Drops all messages and verdicts: the next owners of the partitions republish unsettled
+    /// messages.
     pub(super) fn let_go(&mut self) {
         *self = Self {
             fetches: self.fetches,
@@ -264,8 +267,8 @@ impl InFlight {
         settled
     }
 
-    /// The outcome is unknown. Confirmations, and verdicts under `owned` leases, go first next
-    /// time.
+    /// Reports a settlement with unknown outcome. Its confirmations, and its verdicts under `owned`
+    /// leases, go first in the next settlement.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -280,8 +283,9 @@ impl InFlight {
         }
     }
 
-    /// The store recorded no verdict; the next settlement is smaller. A verdict rejected alone is
-    /// retried after `pause(tries)`, or goes last if `nothing_is_taken`.
+    /// Reports a rejected settlement: the store recorded no verdict, and the next settlement is
+    /// smaller. A verdict rejected alone is retried after `pause(tries)`, or goes last if
+    /// `nothing_is_taken`.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
@@ -345,8 +349,8 @@ impl InFlight {
         self.refused.count()
     }
 
-    /// A message that was only set aside was not in flight; if its row is now, a later fetch has
-    /// returned it as due.
+    /// Ends a verdict's row. A message that was only set aside was not in flight. If its row is in
+    /// flight now, a later fetch has returned the row as due.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.key());

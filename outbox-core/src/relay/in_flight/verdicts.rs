@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //!
-//! * A verdict is kept and goes first while its lease lasts; after that, another relay may have
-//!   decided otherwise. A confirmation is a fact and outlives the lease.
+//! * While its lease lasts, an unrecorded verdict is kept and goes first. After that, another relay
+//!   may have decided otherwise. A confirmation is a fact and outlives the lease.
 //! * After a rejection, settlements are halved until the rejected verdict is alone. In [`Refused`]
-//!   it blocks neither other verdicts nor the release of its partition. A lane that it closes stays
-//!   closed.
-//! * A message that the store refuses to set aside stays pending until the next try.
+//!   the rejected verdict blocks neither other verdicts nor the release of its partition. A lane
+//!   that it closes stays closed.
+//! * A message stays pending while the store rejects the verdict that sets it aside.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,7 +25,7 @@ pub(super) struct Verdicts {
     since: Option<Instant>,
     settling: Settling,
     set_aside: usize,
-    /// Isolates a rejected verdict.
+    /// Size of the next settlement, to isolate a rejected verdict.
     at_once: Option<usize>,
 }
 
@@ -139,8 +139,8 @@ impl Verdicts {
         settled
     }
 
-    /// Returns the verdict if it was alone. The next settlement is as small: rejected verdicts are
-    /// often adjacent.
+    /// Returns the rejected settlement if it had a single verdict. The next settlement is as small:
+    /// rejected verdicts are often adjacent.
     pub(super) fn refused(&mut self) -> Option<Settling> {
         let sent = self.settling.verdicts.len();
         if !self.settling.is_retry {
@@ -180,7 +180,8 @@ impl Verdicts {
         dropped
     }
 
-    /// Verdicts of the running settlement are checked when it has failed.
+    /// Drops lost verdicts. Verdicts of the running settlement are checked when that settlement has
+    /// failed.
     pub(super) fn lose(&mut self, is_lost: impl Fn(&Given) -> bool) -> Vec<Given> {
         let dropped: Vec<Given> = self.unsettled.extract_if(.., |given| is_lost(given)).collect();
         self.ended(&dropped);
@@ -260,7 +261,8 @@ impl Refused {
         self.verdicts.pop_front()
     }
 
-    /// The store recorded a rejected verdict, so it may record the others too.
+    /// Removes all rejected verdicts for a retry: the store has recorded a rejected verdict, so it
+    /// may record the others.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }

@@ -38,7 +38,7 @@ async fn relay_releases_partitions_above_its_share() {
     assert_eq!(ownership.wanted(), 0);
 }
 
-/// The result of the renewal may be older than the doubt.
+/// The renewal's result may be older than the doubt.
 #[tokio::test(start_paused = true)]
 async fn doubt_during_a_renewal_causes_another_renewal() {
     let ttl = Duration::from_secs(15);
@@ -98,7 +98,7 @@ async fn lease_deadlines_count_from_before_the_request() {
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
 }
 
-/// The monotonic clock stops with the machine.
+/// The monotonic clock stops while the machine is suspended.
 #[tokio::test(start_paused = true)]
 async fn suspension_ends_trust_in_leases() {
     let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
