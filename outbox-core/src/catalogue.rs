@@ -1,5 +1,5 @@
-//! The event types linked into this program, registered by the derive. Types of unused crates are
-//! not linked.
+//! The event types linked into this program, registered by the derive. Event types of unused crates
+//! are not linked.
 //!
 //! Invariant: one (aggregate, name, version) is one Rust type.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::event::EventDescriptor;
 
-/// Registered by the derive.
+/// Event types of one Rust type, registered by the derive.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CatalogueEntry {
@@ -39,7 +39,7 @@ impl Catalogue {
         )
     }
 
-    /// From given descriptors.
+    /// Collects given descriptors.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Catalogue {
         for descriptor in descriptors {
             let key = (descriptor.aggregate, descriptor.name, descriptor.version);
             if let Some(first) = by_key.insert(key, descriptor) {
-                // Independent of the linker.
+                // Ordered by source position: the linker's order varies.
                 let (first, second) = if (first.file, first.line) <= (descriptor.file, descriptor.line) {
                     (first, descriptor)
                 } else {
@@ -65,23 +65,23 @@ impl Catalogue {
         })
     }
 
-    /// Sorted by aggregate, name and version.
+    /// Iterates over all event types, sorted by aggregate, name and version.
     pub fn iter(&self) -> impl Iterator<Item = &'static EventDescriptor> + '_ {
         self.descriptors.iter().copied()
     }
 }
 
-/// Conflicting event types.
+/// Event types in conflict.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// Two types for one event.
+    /// Two Rust types describe one event.
     #[error(
         "event `{}` version {} is described twice: {} ({}:{}) and {} ({}:{}); give one of them another `name` or `version`",
         first.event_type(), first.version, first.rust_type, first.file, first.line, second.rust_type, second.file, second.line
     )]
     Duplicate {
-        /// First by file and line.
+        /// The type that is first by file and line.
         first: &'static EventDescriptor,
         /// The other type.
         second: &'static EventDescriptor,

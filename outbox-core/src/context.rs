@@ -1,7 +1,7 @@
 //! The origin of a message (correlation, causation, trace), carried by the running task.
 //!
-//! Invariant: captured when the event is recorded, so it reflects the request or the handled
-//! message, never the relay.
+//! Invariant: the context is captured when an event is recorded, so it reflects the request or the
+//! handled message, never the relay.
 
 use std::future::Future;
 
@@ -27,24 +27,24 @@ tokio::task_local! {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageContext {
-    /// Shared by all messages of a business process; consumers pass it on.
+    /// Id shared by all messages of a business process; consumers pass it on.
     pub correlation_id: Option<String>,
-    /// The causing message or request.
+    /// Id of the causing message or request.
     pub causation_id: Option<String>,
-    /// W3C `traceparent`.
+    /// W3C `traceparent` header.
     pub traceparent: Option<String>,
-    /// W3C `tracestate`.
+    /// W3C `tracestate` header.
     pub tracestate: Option<String>,
 }
 
 impl MessageContext {
     /// Runs a future in this context, which replaces an outer context. Spawned tasks do not inherit
-    /// it.
+    /// the context.
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
 
-    /// Runs a closure likewise.
+    /// Runs a closure in this context, which replaces an outer context.
     pub fn sync_scope<R>(self, f: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(self, f)
     }
@@ -69,7 +69,7 @@ impl MessageContext {
         Ok(())
     }
 
-    /// From a message's headers.
+    /// Reads the context from a message's headers.
     #[must_use]
     pub fn from_headers(headers: &Headers) -> Self {
         let get = |name| headers.get(name).map(str::to_owned);

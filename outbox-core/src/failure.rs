@@ -1,9 +1,9 @@
-//! Error texts for people: the text and each distinct cause.
+//! Error texts for people: the error's text and the text of each distinct cause.
 
 use std::error::Error;
 use std::fmt;
 
-/// A server may quote large values.
+/// Maximum bytes of a text: a server may quote large values.
 const TEXT_MAX: usize = 8 * 1024;
 
 /// An error with its distinct causes in one line, outermost first, cut after 8 KiB.
@@ -37,7 +37,7 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Keeps line numbers of statements.
+/// Removes the server's source line. Line numbers of SQL statements stay.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -52,7 +52,7 @@ fn without_line_of_server(text: &str) -> &str {
     }
 }
 
-/// Any error, for `main`: `Debug` prints the text and each distinct cause.
+/// Any error, as result of `main`: `Debug` prints the text and each distinct cause.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }

@@ -1,30 +1,30 @@
 //! Headers of a message.
 //!
 //! Invariant: a name is a token and not reserved, and no value contains CR, LF or NUL.
-//! `Deserialize` checks this too, because other programs may insert rows.
+//! `Deserialize` also checks this, because other programs may insert rows.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// W3C trace context.
+/// Header with the W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
-/// W3C trace context.
+/// Header with vendor data of the W3C trace context.
 pub const TRACESTATE: &str = "tracestate";
-/// Shared by a business process.
+/// Header with an id that all messages of a business process share.
 pub const CORRELATION_ID: &str = "ce-correlationid";
-/// The causing message or request.
+/// Header with the id of the causing message or request.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
-/// Set by [`MessageContext`](crate::MessageContext).
+/// Reserved names that only [`MessageContext`](crate::MessageContext) sets.
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
 /// Maximum bytes of a header name.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Unique lower-case names with text values.
+/// Headers of a message: unique lower-case names with text values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Headers(BTreeMap<String, String>);
@@ -61,7 +61,7 @@ impl Headers {
         self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Sorted by name.
+    /// Iterates over all headers, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -72,7 +72,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// Bytes on the wire: `name: value` and a line end for each.
+    /// Size in bytes on the wire: `name: value` and a line end per header.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0
@@ -82,7 +82,7 @@ impl Headers {
     }
 }
 
-/// Also accepts names of [`MessageContext`](crate::MessageContext).
+/// Accepts the names of [`MessageContext`](crate::MessageContext), too.
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 
@@ -123,21 +123,21 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
+    /// The name is not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
         /// The escaped name.
         name: String,
     },
-    /// Belongs to CloudEvents, NATS, W3C trace context or this library.
+    /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
     #[error(
         "header name `{name}` is reserved; choose another that is not `content-type`, `traceparent` or `tracestate` and does not start with `ce-`, `nats-` or `outbox-` (`MessageContext` sets correlation, causation and trace ids)"
     )]
     Reserved {
-        /// The name.
+        /// The reserved name.
         name: String,
     },
-    /// Contains CR, LF or NUL.
+    /// The value contains CR, LF or NUL.
     #[error(
         "value of header `{name}` holds a line break or NUL; encode it (base64, percent-encoding) or put it into the payload"
     )]

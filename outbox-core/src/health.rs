@@ -11,23 +11,26 @@ use tokio::time::Instant;
 use crate::relay::RelayConfig;
 use crate::store::{RelayTrouble, TroubleClass};
 
-/// Health of a relay or inbox.
+/// Health of a relay or an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// Runs without a problem.
+    /// The relay or inbox runs without a problem.
     Alive,
-    /// Starting, stopping, or running with a problem: notify an operator. A restart does not help.
+    /// The relay or inbox is starting, stopping, or running with a problem: notify an operator. A
+    /// restart does not help.
     Degraded {
         /// One sentence per problem.
         reasons: Vec<String>,
     },
-    /// Runs without progress although there may be work: page an operator. A restart does not help.
+    /// The relay or inbox makes no progress although there may be work: page an operator. A restart
+    /// does not help.
     Stuck {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, or the loop or a handler hangs: restart it.
+    /// The relay or inbox has not started or has ended, or its loop or a handler hangs: restart the
+    /// process.
     Stopped {
         /// The problem.
         reason: String,
@@ -35,22 +38,22 @@ pub enum Health {
 }
 
 impl Health {
-    /// For liveness probes: all but [`Health::Stopped`]. Independent of outages of broker or
-    /// database.
+    /// For liveness probes: true for all but [`Health::Stopped`]. Independent of outages of broker
+    /// or database.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stopped { .. })
     }
 
-    /// For readiness probes: only alive. Not for services that also answer requests, which can
-    /// record events while the broker is down.
+    /// For readiness probes: true only for [`Health::Alive`]. Not for services that also answer
+    /// requests, which can record events while the broker is down.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
-    /// The worst health of several parts (stopped, stuck, degraded, alive), with all reasons, worst
-    /// first, each prefixed with the part's name. No parts: [`Health::Alive`].
+    /// The worst health of several parts (stopped, stuck, degraded, alive). Lists all reasons,
+    /// worst first, each prefixed with the part's name. Without parts: [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         let (mut stopped, mut stuck, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,12 +105,13 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// The last poll: at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// Time since the last poll: at least every
+    /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
-    /// The last lease renewal or search: at least every third of
+    /// Time since the last lease renewal or search: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// The last settlement.
+    /// Time since the last settlement.
     pub settlement: Option<Duration>,
 }
 
@@ -118,15 +122,16 @@ pub(crate) struct Vitals {
     pub(crate) broker_failing: Option<Trouble>,
     pub(crate) refused: usize,
     pub(crate) refusal: String,
-    /// Messages have been due without a confirmation.
+    /// Since when messages have been due without a confirmation.
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) handed_over: bool,
     pub(crate) pauses: Vec<String>,
-    /// Counted by one relay; 0 for others.
+    /// Number of halted aggregates, counted by one relay; 0 at other relays.
     pub(crate) halted: u64,
 }
 
-/// Each can fail alone: a silent connection, a locked table, a network that drops large packets.
+/// An activity that can fail alone: a silent connection, a locked table, a network that drops large
+/// packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -168,14 +173,15 @@ pub(crate) struct Trouble {
     class: TroubleClass,
 }
 
-/// And at least two lease durations.
+/// Minimum time without an answer that health reports. Two lease durations, if longer.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Longer than the longest back-off plus the longest `store_timeout`: the activity no longer runs.
+/// Time after which a failure is forgotten. Longer than the longest back-off plus the longest
+/// `store_timeout`: the activity no longer runs.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
-    /// A lasting failure keeps its start.
+    /// Records a failure. A lasting failure keeps its start.
     pub(crate) fn note(trouble: &mut Option<Self>, class: TroubleClass, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
@@ -195,7 +201,7 @@ impl Trouble {
 }
 
 impl HealthCheck {
-    /// Before the relay runs.
+    /// The health of a relay that has not started.
     #[must_use]
     pub fn of(config: &RelayConfig) -> Self {
         Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
@@ -213,7 +219,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Time since each last answer.
+    /// Time since the last answer to each database request.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);

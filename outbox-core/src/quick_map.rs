@@ -1,7 +1,7 @@
 //! Fast hash maps and sets.
 //!
-//! Not cryptographic: use the standard maps if an attacker chooses the keys and can measure
-//! response times.
+//! The hash is not cryptographic: use the standard maps if an attacker chooses the keys and can
+//! measure response times.
 
 use std::collections::{HashMap, HashSet};
 

@@ -12,8 +12,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before try `failures + 1`: random, between half and all of `min * 2^(failures -
-    /// 1)`, at most `max`.
+    /// Delay after `failures` failures: random, between half and all of `min * 2^(failures - 1)`,
+    /// at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

@@ -12,7 +12,7 @@ pub use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // Installed at once: an early signal must not end the process.
+    // Signal handlers are installed at once: an early signal must not end the process.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -38,11 +38,12 @@ pub fn on_signals() -> CancellationToken {
     token
 }
 
-/// This process's token for a second ctrl-c or SIGTERM. Relays and inboxes then end within a few
-/// seconds: handlers are rolled back, their messages return to the broker, and unconfirmed messages
-/// are published again later.
+/// This process's token, cancelled by a second ctrl-c or SIGTERM. Relays and inboxes then end
+/// within a few seconds: handlers are rolled back, their messages return to the broker, and
+/// unconfirmed messages are published again later.
 ///
-/// Cancel it to force the same without a signal. Await it next to a server that is slow to stop.
+/// Cancel the token to force the same without a signal. Await the token next to a server that is
+/// slow to stop.
 #[must_use]
 pub fn hurry() -> CancellationToken {
     static HURRY: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
@@ -92,7 +93,7 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// On one thread, so no task runs before the signal.
+    /// The runtime has one thread, so no task runs before the signal.
     #[tokio::test]
     async fn early_signal_is_not_missed() {
         let token = on_signals();

@@ -1,8 +1,8 @@
 //! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`), and span links
 //! to the traces that recorded the messages.
 //!
-//! Invariant: names, units and labels are public API, listed in [`METRICS`], and no label has
-//! unbounded values.
+//! Invariant: names, units and labels of metrics are public API, listed in [`METRICS`]. No label
+//! has unbounded values.
 //!
 //! # Traces
 //!
@@ -28,13 +28,13 @@ use crate::store::{Backlog, Relays};
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The name: a histogram in seconds ends in `_seconds`, a counter in `_total`.
+    /// The metric's name: a histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// Label names.
     pub labels: &'static [&'static str],
-    /// The meaning, with the values of labels other than `consumer` and `event_type`.
+    /// The meaning, including the values of labels other than `consumer` and `event_type`.
     pub description: &'static str,
 }
 
@@ -69,8 +69,8 @@ pub type LinkSpan = fn(&tracing::Span, &str, Option<&str>);
 
 static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
 
-/// Sets the function that links spans to traces of other processes. Only the first call per process
-/// counts; later calls return false.
+/// Sets the function that links spans to traces of other processes. The first call per process sets
+/// the function; later calls return false.
 pub fn link_spans(link: LinkSpan) -> bool {
     LINK_SPAN.set(link).is_ok()
 }
@@ -89,7 +89,7 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
 }
 
 /// Links a span to the trace that recorded a message, by the function of [`link_spans`]. Does
-/// nothing without function or trace, or for a disabled span.
+/// nothing if no function is set, the message has no trace, or the span is disabled.
 pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
@@ -124,7 +124,7 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_unpublished.unwrap_or_default().as_secs_f64());
     }
 
-    /// NaN, because the last count is stale and zero would be wrong too.
+    /// Sets the backlog gauges to NaN: the last count is stale, and zero would be wrong too.
     pub(crate) fn forget_backlog() {
         for name in [PENDING, DEFERRED, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
@@ -141,7 +141,7 @@ mod facade {
         gauge(UNHEALTHY, u64::from(relays.unhealthy));
     }
 
-    /// NaN for the number of relays: it is unknown without leases.
+    /// Sets the number of relays to NaN: without leases the number is unknown.
     pub(crate) fn leases_ran_out() {
         gauge(LEASES, 0);
         for name in [RELAYS, UNHEALTHY] {

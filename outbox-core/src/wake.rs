@@ -1,7 +1,7 @@
 //! Wakes the relays of this process when messages are committed, here or in another process.
 //!
-//! A wake-up is only a hint: relays also poll. Hints are process-wide, because a commit has no
-//! reference to its relay. Remote hints are never forwarded, so hints cannot loop.
+//! A wake-up hint is optional: relays also poll. Hints are process-wide, because a commit has no
+//! reference to its relay. Hints from other processes are never forwarded, so hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -26,12 +26,13 @@ pub fn notify_remote() {
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
-/// Origin of a hint.
+/// Origin of a wake-up hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
-    /// [`notify`]: this process.
+    /// A commit of this process, reported by [`notify`].
     Local,
-    /// [`notify_remote`]: another process, or this process through the broker.
+    /// A commit of another process, reported by [`notify_remote`]. Also a commit of this process
+    /// reported back through the broker.
     Remote,
 }
 
@@ -57,7 +58,7 @@ impl Listener {
         self.woken().await;
     }
 
-    /// As [`Self::notified`], with the origin.
+    /// Waits for a commit and returns its origin. Cancel-safe.
     pub async fn woken(&mut self) -> Wake {
         tokio::select! {
             biased;
@@ -73,7 +74,7 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only, for forwarding. Misses no notification between two waits.
+/// Listens for [`notify`] only, to forward hints. Misses no notification between two waits.
 #[derive(Debug)]
 pub struct LocalListener(watch::Receiver<u64>);
 
@@ -109,8 +110,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Makes a simulation deterministic. Each listener has its own channel, because a channel wakes its
-/// receivers in no particular order.
+/// Isolates hints per thread, which makes a simulation deterministic. Each listener has its own
+/// channel, because a channel wakes its receivers in no particular order.
 mod isolation {
     use std::cell::RefCell;
 
@@ -118,14 +119,14 @@ mod isolation {
 
     use super::Wake;
 
-    /// Local and remote hints.
+    /// Channels of local and remote hints.
     type Listeners = [Vec<watch::Sender<u64>>; 2];
 
     thread_local! {
         static LISTENERS: RefCell<Option<Listeners>> = const { RefCell::new(None) };
     }
 
-    /// Dropping it restores the previous state.
+    /// Guard of [`isolate`]. Dropping the guard restores the previous state.
     #[derive(Debug)]
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
@@ -181,7 +182,7 @@ mod tests {
         while relay.woken().await != Wake::Local {}
     }
 
-    /// Otherwise the log relay of one test wakes the relays of all others.
+    /// Without isolation, the log relay of one test wakes the relays of all other tests.
     #[tokio::test]
     async fn remote_hints_stay_on_an_isolated_thread() {
         let outside = Listener::new();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Number of partitions, the maximum of useful relays. Frozen: rows store their partition.
+/// Number of partitions, and so the maximum of useful relays. Frozen: rows store their partition.
 pub const PARTITIONS: u16 = 64;
 
 /// The ordering key.
@@ -10,7 +10,7 @@ pub const PARTITIONS: u16 = 64;
 pub struct Aggregate {
     /// Aggregate type (`order`).
     pub aggregate_type: String,
-    /// The id, as text.
+    /// The aggregate's id, as text.
     pub id: String,
 }
 
@@ -24,7 +24,7 @@ impl Aggregate {
     }
 
     /// The partition, in `0..PARTITIONS`: the 64-bit FNV-1a hash of `type`, a zero byte and `id`,
-    /// folded and reduced. Frozen: rows store it.
+    /// folded and reduced. Frozen: rows store the partition.
     #[must_use]
     pub fn partition(&self) -> u16 {
         let bytes = self.aggregate_type.bytes().chain([0]).chain(self.id.bytes());
@@ -46,7 +46,7 @@ impl fmt::Display for Aggregate {
 mod tests {
     use super::*;
 
-    /// Stored rows contain these values: other values would lose the order.
+    /// Stored rows contain these partitions: other partitions would lose the order of messages.
     #[test]
     fn partitions_are_frozen() {
         let partition = |id: &str| Aggregate::new("order", id).partition();

@@ -5,14 +5,14 @@ use super::limits::Limits;
 use super::new::NewMessage;
 use crate::event::DomainEvent;
 
-/// A [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
+/// A value that can be recorded: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "cannot be recorded",
     note = "add `#[derive(DomainEvent)]` to `{Self}`, or pass a `NewMessage`"
 )]
 pub trait IntoMessage {
-    /// Encodes the value.
+    /// Encodes the value as a message.
     ///
     /// # Errors
     ///
@@ -44,12 +44,12 @@ impl IntoMessage for NewMessage {
 /// assert_eq!(events.len(), 2);
 /// ```
 ///
-/// If encoding fails, the save returns its error.
+/// If encoding fails, the save returns the error.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
 impl Events {
-    /// No events.
+    /// An empty list of events.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,7 +67,7 @@ impl Events {
         self
     }
 
-    /// Appends all of `other`.
+    /// Appends all events of `other`.
     pub fn append(&mut self, other: Events) {
         self.0.extend(other.0);
     }
@@ -78,13 +78,13 @@ impl Events {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Event types for log lines; encoding errors as text.
+    /// Event types for log lines. An encoding error is listed as its text.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         self.0
@@ -96,11 +96,11 @@ impl Events {
             .collect()
     }
 
-    /// Checks and returns the messages.
+    /// Checks all messages and returns them.
     ///
     /// # Errors
     ///
-    /// The first error, in order.
+    /// The first error, in recording order.
     pub fn checked(self, limits: &Limits) -> Result<Vec<NewMessage>, EventError> {
         self.0
             .into_iter()

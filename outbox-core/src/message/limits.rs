@@ -21,9 +21,9 @@ pub const ROW_HEADERS_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Payload bytes. Default 960 KiB: nats-server accepts 1 MiB with headers by default.
+    /// Maximum payload bytes. Default 960 KiB: nats-server accepts 1 MiB with headers by default.
     pub payload_bytes_max: usize,
-    /// Total bytes of application headers. Default 16 KiB.
+    /// Maximum total bytes of application headers. Default 16 KiB.
     pub headers_bytes_max: usize,
 }
 
@@ -37,16 +37,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Payload bytes, capped at [`ROW_PAYLOAD_BYTES_MAX`]. Keep it 64 KiB below the broker's
-    /// `max_payload`.
+    /// Sets the maximum payload bytes, capped at [`ROW_PAYLOAD_BYTES_MAX`]. Keep the maximum 64 KiB
+    /// below the broker's `max_payload`.
     #[must_use]
     pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
         self.payload_bytes_max = bytes.min(ROW_PAYLOAD_BYTES_MAX);
         self
     }
 
-    /// Total bytes of application headers, capped at a sixth of [`ROW_HEADERS_BYTES_MAX`]: JSON may
-    /// need six bytes for one.
+    /// Sets the maximum total bytes of application headers, capped at a sixth of
+    /// [`ROW_HEADERS_BYTES_MAX`]: JSON may need six bytes for one byte of a header.
     #[must_use]
     pub fn headers_bytes_max(mut self, bytes: usize) -> Self {
         self.headers_bytes_max = bytes.min(ROW_HEADERS_BYTES_MAX / 6);

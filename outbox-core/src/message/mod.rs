@@ -1,6 +1,6 @@
 //! Messages: stored and sent envelopes of events.
 //!
-//! A service records a [`NewMessage`]; with sequence and time from the store it becomes a
+//! A service records a [`NewMessage`]. The store adds sequence and time, which makes it a
 //! [`Message`].
 
 mod aggregate;
@@ -28,12 +28,12 @@ pub use new::NewMessage;
 /// Content type of JSON payloads.
 pub const JSON: &str = "application/json";
 
-/// Message id: UUID v7, unique across services; the broker's deduplication id.
+/// Message id: UUID v7, unique across services. The broker deduplicates by this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A new id. Roughly ordered by time, only for compact indexes.
+    /// A new id. Ids are roughly ordered by time, only for compact indexes.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -58,8 +58,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Event id: the id of its first message, by which consumers deduplicate. A replayed copy is
-/// another message with the same event id.
+/// Event id: the id of the event's first message, by which consumers deduplicate. A replayed copy
+/// is another message with the same event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
@@ -89,24 +89,24 @@ impl fmt::Display for EventId {
     }
 }
 
-/// A stored message.
+/// A message with sequence and time from the store.
 #[derive(Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
-    /// Differs from `id` in replayed copies.
+    /// Event id; differs from `id` in replayed copies.
     pub event_id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Number within the aggregate, from 1 without gaps; `None` if unsequenced.
+    /// The message's number within its aggregate, from 1 without gaps; `None` if unsequenced.
     pub sequence: Option<u64>,
-    /// Type `aggregate.name`.
+    /// Event type `aggregate.name`.
     pub event_type: String,
     /// Payload version.
     pub event_version: u32,
-    /// Fixed subject, if any.
+    /// Fixed subject; `None` for the default subject.
     pub subject: Option<String>,
-    /// Payload media type.
+    /// Media type of the payload.
     pub content_type: String,
     /// The encoded event.
     pub payload: Bytes,
@@ -118,7 +118,7 @@ pub struct Message {
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
+        // Payload and headers may be personal data.
         f.debug_struct("Message")
             .field("id", &self.id)
             .field("event_id", &self.event_id)
@@ -135,7 +135,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    /// Without the aggregate type.
+    /// The event type without the aggregate type.
     #[must_use]
     pub fn event_name(&self) -> &str {
         self.event_type

@@ -1,7 +1,7 @@
 //! A message to be recorded: an encoded event without sequence.
 //!
-//! Invariant: recording rejects what fails [`NewMessage::check`]; every database and broker accepts
-//! the rest.
+//! Invariant: recording rejects a message that fails [`NewMessage::check`]. Every database and
+//! broker accepts all other messages.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::context::MessageContext;
 use crate::event::DomainEvent;
 use crate::headers::Headers;
 
-/// An encoded event, not stored yet.
+/// An encoded event that is not stored yet.
 #[derive(Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,
@@ -32,7 +32,7 @@ pub struct NewMessage {
 
 impl fmt::Debug for NewMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
+        // Payload and headers may be personal data.
         f.debug_struct("NewMessage")
             .field("id", &self.id)
             .field("aggregate", &self.aggregate)
@@ -96,11 +96,11 @@ impl NewMessage {
         self
     }
 
-    /// Checks everything that could prevent storing or publishing. Stores call it before writing.
+    /// Checks everything that could prevent storing or publishing. Stores call this before writing.
     ///
     /// # Errors
     ///
-    /// An [`EventError`] with the problem and its repair.
+    /// An [`EventError`] that names the problem and its repair.
     pub fn check(&self, limits: &Limits) -> Result<(), EventError> {
         check_name("aggregate type", &self.aggregate.aggregate_type)?;
         check_name("event name", &self.event_name)?;
@@ -138,7 +138,7 @@ impl NewMessage {
         Ok(())
     }
 
-    /// With sequence and time from the store.
+    /// Adds sequence and time from the store.
     #[must_use]
     pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
         Message {
@@ -162,13 +162,13 @@ impl NewMessage {
         self.id
     }
 
-    /// Its aggregate.
+    /// The message's aggregate.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.aggregate
     }
 
-    /// Type `aggregate.name`.
+    /// Event type `aggregate.name`.
     #[must_use]
     pub fn event_type(&self) -> String {
         format!("{}.{}", self.aggregate.aggregate_type, self.event_name)
@@ -180,19 +180,19 @@ impl NewMessage {
         self.event_version
     }
 
-    /// Fixed subject, if any.
+    /// Fixed subject; `None` for the default subject.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
 
-    /// Numbered within its aggregate.
+    /// Whether the message is numbered within its aggregate.
     #[must_use]
     pub fn is_sequenced(&self) -> bool {
         self.sequenced
     }
 
-    /// Payload media type.
+    /// Media type of the payload.
     #[must_use]
     pub fn content_type(&self) -> &'static str {
         self.content_type
@@ -216,7 +216,7 @@ impl NewMessage {
         self.dedup_key.as_deref()
     }
 
-    /// End of its delay.
+    /// End of the message's delay.
     #[must_use]
     pub fn delayed_until(&self) -> Option<OffsetDateTime> {
         self.available_at

@@ -1,6 +1,6 @@
-//! CBOR by serde, one value per payload.
+//! CBOR through serde, one value per payload.
 //!
-//! Invariant: no error quotes the payload.
+//! Invariant: no error text quotes the payload.
 
 use std::any::type_name;
 
@@ -12,7 +12,7 @@ use super::CodecError;
 /// Content type of CBOR.
 pub const CBOR: &str = "application/cbor";
 
-/// As in serde_json: the parser is recursive.
+/// Maximum nesting, as in serde_json: the parser is recursive.
 const DEPTH_MAX: usize = 128;
 
 pub(super) fn to_vec<T: Serialize + ?Sized>(event: &T) -> Result<Vec<u8>, CodecError> {
@@ -28,7 +28,7 @@ pub(super) fn from_slice<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Strin
     let value = read.map_err(|error| match error {
         Error::Io(_) => "CBOR ends in the middle of a value".to_owned(),
         Error::Syntax(at) => format!("not CBOR at byte {at}"),
-        // serde's text quotes values.
+        // serde's error text quotes values.
         Error::Semantic(Some(at), _) => format!("CBOR at byte {at} does not fit `{}`", type_name::<T>()),
         Error::Semantic(None, _) => format!("CBOR does not fit `{}`", type_name::<T>()),
         Error::RecursionLimitExceeded => format!("CBOR is nested more than {DEPTH_MAX} levels deep"),

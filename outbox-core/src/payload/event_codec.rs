@@ -6,8 +6,8 @@ use super::{Codec, Decode, PayloadError, is_media_type};
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 
-/// An event type with its codec, implemented by `#[derive(DomainEvent)]`. Manually, only for
-/// handlers:
+/// An event type with its codec, implemented by `#[derive(DomainEvent)]`. Implement it manually
+/// only for handlers:
 ///
 /// ```
 /// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
@@ -29,16 +29,16 @@ use crate::message::Message;
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait EventCodec: DomainEvent + Sized {
-    /// Used by [`DomainEvent::encode`].
+    /// The codec of [`DomainEvent::encode`].
     type Codec: Codec;
 }
 
-/// Decodes the event of a message with the codec of its type. Ignores event type and version, but a
-/// type with several events must decode to the event that the message names.
+/// Decodes the event of a message with the codec of its type. Ignores event type and version of the
+/// message. But a type with several events must decode to the event that the message names.
 ///
 /// # Errors
 ///
-/// [`PayloadError`]. A retry does not help.
+/// A [`PayloadError`]. A retry does not help.
 pub fn decode<T: EventCodec>(message: &Message) -> Result<T, PayloadError>
 where
     T::Codec: Decode<T>,
@@ -67,7 +67,8 @@ where
     }
 }
 
-/// Compares Rust paths: a manual implementation may have several events with one payload.
+/// Returns the decoded event if the message names another. Compares Rust paths: a manual
+/// implementation may have several events with one payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

@@ -6,18 +6,18 @@ use serde::{Serialize, ser};
 
 use super::CodecError;
 
-/// NaN or infinity, which JSON cannot express.
+/// The value contains NaN or infinity, which JSON cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the number at `{path}` is NaN or infinite, which JSON cannot express; leave the field out, or use an `Option`"
 )]
 pub struct NotFinite {
-    /// Path without payload values: field and variant names, `[2]` for the third element, `{0}` for
-    /// the first map entry, `.` for the whole value.
+    /// Path of the number, without payload values: field and variant names, `[2]` for the third
+    /// element, `{0}` for the first map entry, `.` for the whole value.
     pub path: String,
 }
 
-/// Writes JSON without NaN and infinity.
+/// Writes JSON, and rejects NaN and infinity.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub struct NotFinite {
 #[doc(hidden)]
 pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     let bytes = serde_json::to_vec(value)?;
-    // serde_json writes such numbers as `null`, so most values need no second pass.
+    // serde_json writes NaN and infinity as `null`, so most values need no second pass.
     if bytes.windows(4).any(|word| word == b"null")
         && let Err(Stop::NotFinite(mut path)) = value.serialize(Finite)
     {
@@ -40,9 +40,9 @@ pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> 
 
 #[derive(Debug)]
 enum Stop {
-    /// Innermost part first.
+    /// Path of the number, innermost part first.
     NotFinite(Vec<String>),
-    /// serde_json reports the error.
+    /// The value cannot be written; serde_json reports the error.
     Unwritable,
 }
 
@@ -241,7 +241,7 @@ impl ser::Serializer for Finite {
         Ok(())
     }
 
-    /// As serde_json: some types serialize differently otherwise.
+    /// The answer is as in serde_json, because some types serialize differently otherwise.
     fn is_human_readable(&self) -> bool {
         true
     }
@@ -290,7 +290,8 @@ macro_rules! fields {
 
 fields!(SerializeStruct, SerializeStructVariant);
 
-/// serde_json rejects keys that are not finite. Keys may be personal data and are not in paths.
+/// serde_json rejects keys that are not finite. Keys may be personal data, so paths do not contain
+/// them.
 impl ser::SerializeMap for Parts {
     type Ok = ();
     type Error = Stop;

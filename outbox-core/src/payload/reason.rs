@@ -13,7 +13,8 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         Some(text) => (text, place.as_str()),
         None => (text.as_str(), ""),
     };
-    // Names of fields and variants come from the Rust type. Other texts of serde may quote values.
+    // Names of fields and variants come from the Rust type. Other texts of serde may quote payload
+    // values.
     let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {
@@ -21,7 +22,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         let found = text
             .split_once(": ")
             .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
-        // The last occurrence: the expectation follows anything quoted.
+        // The last occurrence counts: the expectation follows anything quoted.
         let expected = text.rsplit_once(", expected ").filter(|_| {
             !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
         });
@@ -37,7 +38,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     format!("{reason},{place}").trim_end_matches(',').to_owned()
 }
 
-/// In serde's words.
+/// Problems, in serde's words.
 const WRONG: &[&str] = &[
     "invalid type",
     "invalid value",
@@ -50,7 +51,7 @@ fn is_of_value(what: &str) -> bool {
     matches!(what, "invalid type" | "invalid value")
 }
 
-/// In serde's words.
+/// Value kinds, in serde's words.
 const FOUND: &[&str] = &[
     "string",
     "integer",
