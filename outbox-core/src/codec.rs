@@ -33,10 +33,10 @@ use uuid::Uuid;
 use crate::headers::Headers;
 use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
-/// Ready to send.
+/// A message in wire format.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// Lower-case names, printable ASCII values.
+    /// Headers with lower-case names and printable ASCII values.
     pub headers: Vec<(Cow<'static, str>, String)>,
     /// The payload.
     pub payload: Bytes,
@@ -44,7 +44,7 @@ pub struct Encoded {
 
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
+        // Headers and payload may be personal data.
         f.debug_struct("Encoded")
             .field("headers", &self.headers.len())
             .field("payload_bytes", &self.payload.len())
@@ -53,7 +53,7 @@ impl fmt::Debug for Encoded {
 }
 
 impl Encoded {
-    /// As a broker returns it.
+    /// Returns headers and payload as a broker delivers them.
     #[must_use]
     pub fn received(self) -> (Vec<(String, String)>, Bytes) {
         let headers = self.headers.into_iter();
@@ -108,7 +108,8 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if this is not an outbox message, or a field exceeds the limits of recording.
+/// [`DecodeError`] if the input is not an outbox message, or a field exceeds the limits of
+/// recording.
 pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
     let get = |wanted: &'static str| {
         headers
@@ -182,12 +183,12 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     })
 }
 
-/// The recording service (`ce-source`); empty if absent. Services with different sources number
-/// their messages independently.
+/// Returns the recording service (`ce-source`); empty if the header is absent. Services with
+/// different sources number their messages independently.
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if malformed, over 255 characters, or with NUL.
+/// [`DecodeError`] if the value is malformed, over 255 characters, or contains NUL.
 pub fn source(headers: &[(String, String)]) -> Result<String, DecodeError> {
     let header = SOURCE.header;
     let Some((_, value)) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header)) else {
@@ -278,30 +279,30 @@ fn percent_decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Not an outbox message.
+/// Why the input is not an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// A header is missing.
     #[error("header `{header}` is missing; the message was not published by an outbox relay")]
     Missing {
-        /// The header.
+        /// The header's name.
         header: &'static str,
     },
     /// A header is malformed.
     #[error("header `{header}` is malformed")]
     Malformed {
-        /// The header.
+        /// The header's name.
         header: &'static str,
     },
-    /// Exceeds the limits of recording.
+    /// A header's value exceeds the limits of recording.
     #[error("header `{header}` has a value of {chars} characters that cannot be stored; allowed: {allowed}")]
     Limit {
-        /// The header.
+        /// The header's name.
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Length in characters; the value may be personal data.
+        /// Length of the value in characters; the value itself may be personal data.
         chars: usize,
     },
 }

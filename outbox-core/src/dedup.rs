@@ -11,8 +11,8 @@
 //! | the process is suspended for longer than the lease | **again**, by another process |
 //! | the store has dropped the event (`retention`, eviction, data loss) | **again** |
 //!
-//! Also pass an idempotency key to the external service. With Redis, its configuration decides what
-//! survives a crash or failover.
+//! Also pass an idempotency key to the external service. With Redis, the configuration of Redis
+//! decides what survives a crash or failover.
 //!
 //! Implementations: Redis (`outbox-inbox`, feature `redis`) and memory (`outbox-testing`), checked
 //! by `outbox_testing::conformance::dedup_store`.
@@ -25,27 +25,28 @@ use std::time::Duration;
 
 use crate::message::EventId;
 
-/// Returned by [`DedupStore`].
+/// Future of a [`DedupStore`] call.
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
 /// Stores which events a consumer has handled. Meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** At most one claim of a key is [`StoreClaim::Mine`], until released or expired.
-/// * **Leased.** A claim expires with its lease, by the store's clock, and is not extended: claim
-///   for the handler's timeout plus a margin.
+/// * **Exclusive.** At most one claim of a key is [`StoreClaim::Mine`], until the claim is released
+///   or expires.
+/// * **Leased.** A claim expires with its lease, by the store's clock. A lease cannot be extended:
+///   claim for the handler's timeout plus a margin.
 /// * **Fenced.** A process that has lost its claim cannot complete or release it.
-/// * **Lasting.** A completed key stays done for at least `retention`.
+/// * **Lasting.** A completed key stays completed for at least `retention`.
 /// * **Repeatable.** Completing or releasing again with the same token changes nothing.
 /// * **Bounded.** Each future resolves within a documented time, even if the store is unreachable.
-/// * **Cancellation and `Err`.** The outcome is unknown. A claim with a lost token expires.
+/// * **Cancellation and `Err`.** The outcome is unknown. A claim whose token is lost expires.
 pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for `lease`: whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records the effect for at least `retention` from now. Also possible after the lease, while
-    /// no other claim holds the key.
+    /// Records the effect for at least `retention` from now. Also possible after the lease, if no
+    /// other claim holds the key.
     ///
     /// Returns false and changes nothing if another process has claimed or completed the key: the
     /// effect may happen twice.
@@ -60,8 +61,8 @@ pub trait DedupStore: Send + Sync + 'static {
     /// the key is completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
-    /// Checks for foreseeable failures, and that the store can keep keys for `retention`. Returns
-    /// warnings with actions.
+    /// Checks for foreseeable failures, and whether the store can keep keys for `retention`.
+    /// Returns warnings with actions.
     ///
     /// # Errors
     ///
@@ -93,10 +94,10 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
     }
 }
 
-/// An event at a consumer.
+/// Key of an event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
-    /// Consumer: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
+    /// The consumer's name: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
     pub consumer: String,
     /// The event's id.
     pub event_id: EventId,
@@ -118,18 +119,18 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Proof of a claim.
+/// Token that proves a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(u128);
 
 impl ClaimToken {
-    /// For stores: a token unique to this claim.
+    /// A token unique to this claim; for implementations of stores.
     #[must_use]
     pub const fn new(token: u128) -> Self {
         Self(token)
     }
 
-    /// The stored number.
+    /// The number as stored.
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0
@@ -141,7 +142,7 @@ impl ClaimToken {
 pub enum StoreClaim {
     /// The claim is held until the lease expires: run the handler, then complete or release.
     Mine(ClaimToken),
-    /// Claimed by another process. Retry later.
+    /// Another process holds the claim. Retry later.
     InProgress,
     /// Already handled.
     Done,
@@ -151,7 +152,7 @@ pub enum StoreClaim {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DedupStoreError {
-    /// Unreachable, overloaded or timed out. Retry; counts no attempt.
+    /// The store is unreachable, overloaded or timed out. Retry; counts no attempt.
     #[error("deduplication store is not available: {context}")]
     Unavailable {
         /// What happened, in lower case.
@@ -159,7 +160,7 @@ pub enum DedupStoreError {
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// Misconfigured; an operator must act.
+    /// The store is misconfigured; an operator must act.
     #[error("deduplication store: {context}")]
     Configuration {
         /// Problem and repair, in lower case.

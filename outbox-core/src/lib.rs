@@ -9,7 +9,7 @@
 //! implementations and the conformance suites.
 //!
 //! **Guaranteed**, if store and broker keep their contracts: each committed message is published at
-//! least once, in commit order per aggregate. Crashed relays and outages change nothing.
+//! least once, in commit order per aggregate, despite crashed relays and outages.
 //!
 //! **Not guaranteed**: exactly one copy on the wire, order between aggregates, and order of
 //! `unsequenced` events.

@@ -12,7 +12,7 @@ use crate::catalogue::CatalogueEntry;
 use crate::message::Message;
 use crate::payload::{from_serde, is_serde};
 
-/// Replaces sensitive values.
+/// Text that replaces sensitive values.
 pub const MASK: &str = "***";
 
 /// Sensitive fields by event type.
@@ -50,19 +50,20 @@ pub struct SensitiveFields {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Of all versions, by [`plain`].
+    /// Sensitive fields of all versions, normalized by [`plain`].
     fields: BTreeSet<String>,
 }
 
 impl SensitiveFields {
-    /// Hides all payloads.
+    /// An empty collection, which hides all payloads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The event types linked into this program, see
-    /// [`Catalogue::linked`](crate::Catalogue::linked). Several types of one event add up.
+    /// Collects the event types linked into this program, see
+    /// [`Catalogue::linked`](crate::Catalogue::linked). The sensitive fields of several Rust types
+    /// for one event add up.
     #[must_use]
     pub fn linked() -> Self {
         let mut all = Self::new();
@@ -88,7 +89,7 @@ impl SensitiveFields {
         known.fields.extend(fields.iter().map(|field| plain(field)));
     }
 
-    /// For a message.
+    /// Masks a message's payload.
     #[must_use]
     pub fn mask_message(&self, message: &Message) -> MaskedPayload {
         let Message {
@@ -101,8 +102,8 @@ impl SensitiveFields {
         self.mask(event_type, *event_version, content_type, payload)
     }
 
-    /// A payload as JSON: keys sorted, integers beyond 64 bits with reduced precision. With feature
-    /// `cbor`, also CBOR.
+    /// Masks a payload and returns it as JSON: keys sorted, integers beyond 64 bits with reduced
+    /// precision. With feature `cbor`, CBOR payloads too.
     #[must_use]
     pub fn mask(&self, event_type: &str, version: u32, content_type: &str, payload: &[u8]) -> MaskedPayload {
         let bytes = payload.len();
@@ -134,13 +135,13 @@ fn may_have_nameless_fields(value: &Value) -> bool {
         .is_none_or(|values| values.values().any(Value::is_array))
 }
 
-/// A misspelled `Email` or `e-mail` is just as sensitive.
+/// Normalizes a field name: a misspelled `Email` or `e-mail` is just as sensitive.
 fn plain(name: &str) -> String {
     let name = name.chars().filter(|c| !matches!(c, '_' | '-'));
     name.flat_map(char::to_lowercase).collect()
 }
 
-/// Both parsers bound the depth, and so the recursion.
+/// Masks fields recursively. Both parsers bound the depth, and so the recursion.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {
@@ -169,14 +170,14 @@ fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaskedPayload {
-    /// JSON with [`MASK`].
+    /// The payload as JSON, with [`MASK`] for sensitive values.
     Json(String),
-    /// Unknown event type or version.
+    /// The event type or version is unknown to this program.
     UnknownEvent {
         /// Payload size.
         bytes: usize,
     },
-    /// Damaged, or with a custom codec.
+    /// The payload is damaged, or has a custom codec.
     Unreadable {
         /// Payload size.
         bytes: usize,

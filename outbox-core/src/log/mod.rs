@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, SetupProblem, StoreError};
 
-/// Log position, increasing by commit.
+/// Position in the log; increases by commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
@@ -17,8 +17,8 @@ pub struct Position(pub u64);
 ///
 /// # Contract
 ///
-/// * Each logged, committed message comes once per reading, unless the stored position has passed
-///   it: transactions in commit order, each in recording order.
+/// * Each committed message of the log comes once per reading, unless the stored position has
+///   passed it. Transactions come in commit order, their messages in recording order.
 /// * A reading without further messages returns its position ([`LogEvent::Idle`]), at its start and
 ///   after unrelated writes.
 /// * **Cancel-safe.** A dropped future leaves no open transaction and no half write.
@@ -30,23 +30,24 @@ pub trait MessageLog: Send + Sync + 'static {
     /// As [`OutboxStore::preflight`](crate::OutboxStore::preflight).
     fn preflight(&self) -> impl Future<Output = Result<Vec<SetupProblem>, StoreError>> + Send;
 
-    /// Starts reading after the stored position. `None` if another relay reads.
+    /// Starts reading after the stored position. `None` if another relay reads the log.
     ///
-    /// A lost, replaced or foreign log is recreated. The table adopts every logged message that the
-    /// old log may not have delivered: messages may come twice, but none is lost.
+    /// A lost, replaced or foreign log is recreated. Then every logged message that the old log may
+    /// not have delivered becomes a pending message of the table: messages may come twice, but none
+    /// is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// A log position after everything committed before this call. A running reading reaches it
-    /// without further messages.
+    /// Returns a log position after everything committed before this call. A running reading
+    /// reaches that position without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
-    /// Reads the table before log messages are published. Takes no locks.
+    /// Reads table rows that decide whether log messages may be published. Takes no locks.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
     /// Moves logged messages that the stored position has not passed to the table, as pending.
     ///
-    /// Returns the messages that are now in the table or certainly deleted. For other messages,
-    /// which the table does not show yet, the caller retries.
+    /// Returns the messages that are now in the table or certainly deleted. The caller retries all
+    /// other messages, which the table does not show yet.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
@@ -57,23 +58,24 @@ pub trait MessageLog: Send + Sync + 'static {
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 }
 
-/// A reading. Dropping it frees the log for other relays.
+/// A reading of the log. Dropping the reader frees the log for other relays.
 pub trait LogReader: Send + 'static {
-    /// The next entry. Cancel-safe. An error ends the reading.
+    /// Returns the next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, and frees the log up to there. Fails if
-    /// another reading has begun.
+    /// Stores that everything up to `position` is decided, and frees the log up to `position`.
+    /// Fails if another reading has begun.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Disk space kept for the log.
+    /// Returns the disk space kept for the log.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// No message after this position was adopted before this reading, except by a replaced reader
-    /// that still runs.
+    /// Position up to which messages may have been moved to the table ([`MessageLog::adopt`])
+    /// before this reading. Later messages were not moved, except by a replaced reader that still
+    /// runs.
     fn adopted_to(&self) -> Position;
 
-    /// Frees the log at once.
+    /// Ends the reading and frees the log at once.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -84,12 +86,12 @@ pub enum LogEvent {
     Message(LoggedMessage),
     /// The end of a transaction. Reading continues after this position.
     Commit(Position),
-    /// No messages up to this position.
+    /// No message follows up to this position.
     Idle(Position),
 }
 
 impl LogEvent {
-    /// Payload bytes.
+    /// Payload bytes of the entry.
     #[must_use]
     pub fn payload(&self) -> usize {
         match self {
@@ -102,23 +104,23 @@ impl LogEvent {
 /// A message of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
-    /// The id, even of an unreadable row.
+    /// The message id, even of an unreadable row.
     pub id: MessageId,
-    /// As fetched from the table: no attempts or failures, `waited` false, `age` zero.
+    /// The row as fetched from the table: no attempts or failures, `waited` false, `age` zero.
     pub row: FetchedRow,
-    /// Transaction number, for the log.
+    /// Number of the recording transaction.
     pub transaction: u64,
-    /// A stored position from here on has passed the message: at most the end of its transaction,
+    /// Smallest stored position that has passed the message: at most the end of its transaction,
     /// and after the ends of earlier transactions.
     pub passed_from: Position,
-    /// By the database's clock.
+    /// Time of recording, by the database's clock.
     pub created_at: OffsetDateTime,
-    /// End of its delay.
+    /// End of the message's delay.
     pub available_at: Option<OffsetDateTime>,
 }
 
 impl LoggedMessage {
-    /// Payload bytes.
+    /// Payload bytes of the message.
     #[must_use]
     pub fn payload(&self) -> usize {
         self.row
@@ -127,7 +129,7 @@ impl LoggedMessage {
             .map_or(0, |message| message.payload.len())
     }
 
-    /// Key for [`MessageLog`].
+    /// Returns the message's key for [`MessageLog`].
     #[must_use]
     pub fn logged(&self) -> Logged {
         Logged {
@@ -154,7 +156,7 @@ pub struct Logged {
 pub struct Retained {
     /// Bytes kept.
     pub bytes: u64,
-    /// Bytes until the database drops the log; `None`: never.
+    /// Bytes until the database drops the log; `None`: the database never drops the log.
     pub safe: Option<u64>,
 }
 
@@ -163,7 +165,7 @@ pub struct Retained {
 pub struct LookRequest<'a> {
     /// Aggregates that may have earlier messages in the table.
     pub aggregates: &'a [Aggregate],
-    /// Messages to check.
+    /// Logged messages to check.
     pub messages: &'a [Logged],
 }
 
@@ -172,17 +174,17 @@ pub struct LookRequest<'a> {
 pub struct Look {
     /// Requested aggregates that are blocked or have a pending message.
     pub first: Vec<Aggregate>,
-    /// Any aggregate is blocked or any message pending.
+    /// Whether any aggregate is blocked or any message is pending.
     pub any: bool,
-    /// More than [`PENDING_MAX`] messages are pending; their aggregates are unknown.
+    /// Whether more than [`PENDING_MAX`] messages are pending; their aggregates are then unknown.
     pub is_flooded: bool,
-    /// Requested, still logged messages.
+    /// Requested messages that are still logged.
     pub logged: Vec<MessageId>,
     /// Requested messages that are probably not visible in the table yet.
     pub unseen: Vec<MessageId>,
-    /// The database's clock.
+    /// Time of the snapshot, by the database's clock.
     pub now: OffsetDateTime,
 }
 
-/// With more pending messages in the table, no log message is published.
+/// Maximum pending messages in the table. Above it, no log message is published.
 pub const PENDING_MAX: usize = 10_000;

@@ -1,6 +1,6 @@
-//! Connects two relays of one process: of the table, and of a second source, such as the
-//! transaction log. Both share a publisher and one [`SecondSource`]. The source relay has its own
-//! [`OutboxStore`](crate::OutboxStore), which returns the messages of the log.
+//! Connects two relays of one process: the table relay, and the relay of a second source, such as
+//! the transaction log. Both share a publisher and one [`SecondSource`]. The source relay has its
+//! own [`OutboxStore`](crate::OutboxStore), which returns the messages of the log.
 //!
 //! # Contract
 //!
@@ -15,7 +15,8 @@
 //!
 //! * has no registration; its store calls [`SecondSource::announce`];
 //! * gets no lease before [`SecondSource::agrees_within`];
-//! * settles a message as published, or with [`Verdict::Waits`]: the table then adopts it;
+//! * settles a message as published, or with [`Verdict::Waits`], which moves the message to the
+//!   table;
 //! * reports only the counters of publishes;
 //! * publishes nothing after [`SecondSource::interrupt`] until a renewal proves its leases.
 
@@ -54,7 +55,7 @@ impl SecondSource {
         matches!(timeout(bound, agreed).await, Ok(Ok(_)))
     }
 
-    /// Reports an interrupted reading: another relay may read the source from now on.
+    /// Reports an interrupted reading: from now on, another relay may read the source.
     pub fn interrupt(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }

@@ -8,7 +8,8 @@ use outbox_testing::Ledger;
 use super::watched::Watched;
 use super::*;
 
-/// Otherwise the first of two overlapping jobs gives partitions to the second, which has ended.
+/// Otherwise the first of two overlapping drains gives partitions to the second drain, which has
+/// ended.
 #[tokio::test(start_paused = true)]
 async fn drain_keeps_its_partitions_when_another_relay_starts() {
     let store = MemoryStore::new();
@@ -36,7 +37,7 @@ async fn drain_keeps_its_partitions_when_another_relay_starts() {
 async fn drain_waits_for_a_slow_database_without_busy_loop() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
-    // Published shortly after the second announcement has begun.
+    // The message is published shortly after the second announcement has begun.
     credit(&store, 16, 1);
     let relay = Relay::new(
         Watched::slow_to_announce(&store, Duration::from_secs(2)),

@@ -84,8 +84,8 @@ async fn hook_receives_each_recorded_dead_letter() {
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
 }
 
-/// The first rejected message halts the aggregate; the second waits. A retry of the first while the
-/// second is in flight gives the relay both at once.
+/// The first rejected message halts the aggregate; the second message waits. A retry of the first
+/// message while the second is in flight gives the relay both messages at once.
 #[tokio::test(start_paused = true)]
 async fn hook_receives_dead_letters_of_an_aggregate_in_order() {
     let latency = Duration::from_millis(200);
@@ -230,7 +230,7 @@ async fn every_documented_metric_is_reported() {
     assert!(silent.is_empty(), "{silent:?}");
 }
 
-/// Another relay counts from now on, so the last numbers must not stay, nor become zero.
+/// Another relay counts the backlog from now on, so the last gauges must not stay, nor become zero.
 #[tokio::test(start_paused = true)]
 async fn backlog_gauges_end_with_partition_0() {
     let recorder = DebuggingRecorder::new();
@@ -257,7 +257,7 @@ async fn backlog_gauges_end_with_partition_0() {
             counted.iter().all(|value| !value.is_nan()) && counted.contains(&10.0),
             "{counted:?}"
         );
-        // Another relay gets all partitions, and keeps them alive.
+        // Another relay acquires all partitions and keeps renewing them.
         let other = outbox_core::OwnerId::fresh();
         store.expire_leases();
         let leases = store.acquire(other, Duration::from_secs(600), 64).await.unwrap();
@@ -272,7 +272,7 @@ async fn backlog_gauges_end_with_partition_0() {
     .await;
 }
 
-/// A snapshot has a gauge only if it was set after the previous snapshot.
+/// A metrics snapshot has a gauge only if it was set after the previous snapshot.
 #[tokio::test(start_paused = true)]
 async fn database_outage_leaves_no_stale_gauge() {
     let recorder = DebuggingRecorder::new();
@@ -332,7 +332,8 @@ async fn publish_span_links_to_the_recording_trace() {
         assert_eq!(span.metadata().unwrap().name(), "publish");
         LINKS.lock().unwrap().push(traceparent.to_owned());
     });
-    // Global, because spans shared with other tests do not reliably reach one thread's subscriber.
+    // The subscriber is global, because spans shared with other tests do not reliably reach one
+    // thread's subscriber.
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
         .with_writer(std::io::sink)

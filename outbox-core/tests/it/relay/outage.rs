@@ -1,4 +1,4 @@
-//! Tests of outages of broker or database: unreachable, silent or slow.
+//! Tests of outages: broker or database is unreachable, silent or slow.
 
 use outbox_core::{FailureClass, RelayError};
 use outbox_testing::Ledger;
@@ -81,7 +81,8 @@ async fn database_outage_settles_before_publishing_more() {
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// Each activity backs off separately. Together they must not overload a recovering database.
+/// Each activity of the relay backs off separately. Together they must not overload a recovering
+/// database.
 #[tokio::test(start_paused = true)]
 async fn database_outage_causes_few_retries() {
     // Commits of other tests would wake the relay.
@@ -110,7 +111,7 @@ async fn database_outage_causes_few_retries() {
 async fn misconfigured_event_type_does_not_stop_other_types() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1500, 1);
-    // More failing aggregates than one batch holds.
+    // More aggregates fail than one batch holds.
     broker.fail_matching(
         |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 1200),
         FailureClass::Configuration,

@@ -12,7 +12,7 @@ struct Placed {
     order: u32,
 }
 
-/// A third of the lease duration, and a store call.
+/// Time until a relay knows a pause: a third of the lease duration, and a store call.
 const KNOWN_WITHIN: Duration = Duration::from_secs(6);
 
 pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {
@@ -116,7 +116,7 @@ async fn expired_pause_releases_its_messages() {
     .await;
 }
 
-/// When the broker recovers, the pause must hold for messages in memory too.
+/// When the broker recovers, the pause must hold messages in memory too.
 #[tokio::test(start_paused = true)]
 async fn pause_holds_messages_already_in_memory() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -130,7 +130,8 @@ async fn partition_with_a_rejected_verdict_is_released() {
     assert_eq!(broker.messages().len(), 64, "the broker drops the copies");
 }
 
-/// The messages can be neither sent nor set aside, so each scan meets them again.
+/// Messages behind the rejected verdict can be neither sent nor set aside, so each scan meets them
+/// again.
 #[tokio::test(start_paused = true)]
 async fn backlog_behind_a_rejected_verdict_hides_nothing() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -213,7 +214,7 @@ async fn drain_fails_at_a_rejected_verdict_after_all_else() {
     assert_eq!(broker.messages().len(), 1601, "no copy has an id of its own");
 }
 
-/// The message causes the failure, so the relay must not hand over.
+/// A message causes the failure, so the relay must not hand over.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdict_moves_no_partition() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -8,7 +8,7 @@ use super::pause::pause;
 use super::watched::Watched;
 use super::*;
 
-/// Calls of every relay, and the number of answered calls before a silent call.
+/// Store calls of every relay, with the number of answered calls before a silent call.
 const CALLS: [(&str, usize); 12] = [
     ("preflight", 0),
     ("announce", 0),
@@ -24,14 +24,14 @@ const CALLS: [(&str, usize); 12] = [
     ("backlog", 0),
 ];
 
-/// The call that finishes pauses needs a pause that ends soon.
+/// The call `finish_pauses` needs a pause that ends soon.
 async fn pause_for(call: &str, store: &MemoryStore) {
     if call == "finish_pauses" {
         pause(store, Some("account"), Some(Duration::from_secs(1))).await;
     }
 }
 
-/// Longer than the timeout of a call plus a lease.
+/// Time until the relay continues: longer than the timeout of a call plus a lease.
 const SOON: Duration = Duration::from_secs(60);
 
 fn watched_relay(
@@ -119,7 +119,7 @@ async fn unanswered_call_does_not_delay_other_relays() {
     }
 }
 
-/// Without an answer to the release, the leases expire.
+/// If the release gets no answer, the leases expire.
 #[tokio::test(start_paused = true)]
 async fn partitions_of_an_unanswered_release_are_not_lost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -26,12 +26,12 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     store.release(other, &leases).await.unwrap();
 }
 
-/// A dead letter was not recorded; another relay recorded it, and an operator fixed the cause. When
-/// the partition returns, the old verdict is invalid.
+/// A dead letter was not recorded. Another relay recorded it, and an operator fixed the cause. When
+/// the partition returns, the first relay's old verdict is invalid.
 #[tokio::test(start_paused = true)]
 async fn verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
-        // The lease is lost at the first settlement, or after failed settlements.
+        // The relay loses its lease at the first settlement, or after failed settlements.
         for (store_timeout, silent) in [(10, 1), (1, 8)] {
             let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
             credit(&store, 4, 3);
@@ -69,7 +69,7 @@ async fn verdict_does_not_outlive_its_lease() {
     }
 }
 
-/// One settlement with rejected verdicts in two partitions: a dead letter and a published message.
+/// One settlement has rejected verdicts in two partitions: a dead letter and a published message.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdicts_are_not_reported() {
     const DEAD: [u32; 2] = [3, 11];

@@ -66,7 +66,7 @@ impl Publisher for NotSetUp {
     }
 }
 
-/// Otherwise the relay waits forever and logs the reason only once.
+/// Otherwise the relay waits forever and logs the missing tables only once.
 #[tokio::test(start_paused = true)]
 async fn missing_tables_end_the_relay_after_an_outage_at_the_start() {
     let store = ComesUp(AtomicU32::new(0));
@@ -79,7 +79,7 @@ async fn missing_tables_end_the_relay_after_an_outage_at_the_start() {
     );
 }
 
-/// The broker may not have loaded its streams yet.
+/// A broker that has just started may not have loaded its streams yet.
 #[tokio::test(start_paused = true)]
 async fn broker_down_at_the_start_is_checked_later() {
     let (asked, told) = (Arc::new(AtomicU32::new(0)), Told::default());
@@ -87,7 +87,7 @@ async fn broker_down_at_the_start_is_checked_later() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(move || writer.clone());
-    // With only one subscriber, tracing caches the decision of the thread that logs first.
+    // If only one subscriber exists, tracing caches the decision of the thread that logs first.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _here = tracing::subscriber::set_default(subscriber.finish());
     let relay = Relay::new(MemoryStore::new(), Late(asked.clone())).with_config(quick());
@@ -124,7 +124,7 @@ impl Write for Told {
     }
 }
 
-/// First down, then without its stream, then with a warning.
+/// A broker that is first down, then without its stream, then answers with a warning.
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
@@ -145,7 +145,7 @@ impl Publisher for Late {
     }
 }
 
-/// First down, then without tables.
+/// A database that is first down, then without tables.
 struct ComesUp(AtomicU32);
 
 impl ComesUp {

@@ -27,7 +27,7 @@ struct Group {
 }
 
 impl Group {
-    /// Waits until each relay has its share of the partitions.
+    /// Starts relays and waits until each relay has its share of the partitions.
     async fn of(relays: u64) -> Self {
         Self::configured(relays, quick()).await
     }
@@ -98,7 +98,7 @@ impl Group {
     }
 }
 
-/// Causes in production: expired credentials, a firewall, a node without a route to the broker.
+/// Causes of an unreachable broker: expired credentials, a firewall, a node without a route.
 #[tokio::test(start_paused = true)]
 async fn relay_without_broker_hands_over_and_recovers() {
     for way in [
@@ -129,7 +129,7 @@ async fn relay_without_broker_hands_over_and_recovers() {
                 "{health}"
             );
         } else {
-            // Without messages nothing shows that the relay would fail again.
+            // Without messages, nothing shows that the relay would fail again.
             assert!(!is_stuck(&group.health[0].now()), "{way:?}: {health}");
         }
         assert_eq!(group.health[1].now(), Health::Alive);
@@ -174,7 +174,8 @@ async fn relay_hands_over_despite_publish_timeouts_beyond_its_lease() {
     }
 }
 
-/// Causes: a network that drops large packets, or a missing privilege.
+/// Causes of failing fetches or settlements: a network that drops large packets, or a missing
+/// privilege.
 #[tokio::test(start_paused = true)]
 async fn relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
@@ -193,7 +194,7 @@ async fn relay_that_cannot_fetch_or_settle_hands_over() {
     }
 }
 
-/// A failed settlement ended with its leases: no verdict is left to show that settling works.
+/// The failed settlement ended with its leases, so no verdict is left to prove that settling works.
 #[tokio::test(start_paused = true)]
 async fn settling_failure_ends_without_verdicts_left() {
     let group = Group::of(2).await;
@@ -278,7 +279,8 @@ async fn broker_outage_for_all_relays_moves_no_partition() {
     }
 }
 
-/// A full disk, or a stream without a leader: probes succeed and trials fail.
+/// Causes of rejections for all relays: a full disk, or a stream without a leader. Probes succeed
+/// and trials fail.
 #[tokio::test(start_paused = true)]
 async fn broker_that_rejects_all_relays_moves_few_partitions() {
     for way in [Way::SilentToMessages, Way::Refused(FailureClass::Transient)] {
@@ -299,7 +301,7 @@ async fn broker_that_rejects_all_relays_moves_few_partitions() {
     }
 }
 
-/// The relay may not publish but may probe.
+/// The relay's credentials allow probes but no publishing.
 #[tokio::test(start_paused = true)]
 async fn failing_trials_become_rare_and_delay_a_message_once() {
     let group = Group::of(2).await;
@@ -326,7 +328,7 @@ async fn failing_trials_become_rare_and_delay_a_message_once() {
     group.end().await;
 }
 
-/// Otherwise the trial never ends, and a failing relay keeps its partitions.
+/// Otherwise the trial with a poison message never ends, and a failing relay keeps its partitions.
 #[tokio::test(start_paused = true)]
 async fn trial_with_only_a_poison_message_ends() {
     let group = Group::of(2).await;
@@ -371,7 +373,7 @@ async fn lone_relay_keeps_its_partitions() {
     group.end().await;
 }
 
-/// The relay without partitions must try.
+/// The relay without partitions must start a trial.
 #[tokio::test(start_paused = true)]
 async fn relay_takes_back_partitions_of_a_dead_relay() {
     let mut group = Group::of(2).await;

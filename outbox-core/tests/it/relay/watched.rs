@@ -13,12 +13,12 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
-    /// Call names, and the number of answered calls before a silent call.
+    /// Names of silent calls, with the number of answered calls before.
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
     silent_at_all: Arc<AtomicBool>,
     granted: Arc<AtomicUsize>,
     unanswered: Arc<AtomicUsize>,
-    /// Partitions that another relay takes before the next settlement; the next renewal reports
+    /// Partitions that another relay acquires before the next settlement; the next renewal reports
     /// their loss.
     lost: Arc<Mutex<Vec<u16>>>,
     announced: Arc<Mutex<Option<RelayHealth>>>,
@@ -144,7 +144,7 @@ impl OutboxStore for Watched {
             .filter(|lease| !left.contains(lease))
             .copied()
             .collect();
-        // The partition is free again at once, under a new epoch.
+        // The lost partition is free again at once, under a new epoch.
         store.release(owner, &lost).await?;
         self.lost.lock().unwrap().clear();
         store.renew(owner, &left, ttl).await

@@ -66,8 +66,8 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
     false
 }
 
-/// Commits of other tests also wake the relay, which waits for `poll_min` after eight vain
-/// wake-ups. So the test tries often.
+/// Commits of other tests also wake the relay. After eight vain wake-ups the relay waits for
+/// `poll_min`, so the test tries often.
 #[tokio::test(start_paused = true)]
 async fn local_commit_is_published_without_waiting_for_a_poll() {
     let mut took = Vec::new();
@@ -77,7 +77,7 @@ async fn local_commit_is_published_without_waiting_for_a_poll() {
     }
 }
 
-/// With a relay that polls every 14 seconds.
+/// Measures the publish latency of a commit, with a relay that polls every 14 seconds.
 async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(
