@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::event::EventDescriptor;
 
-/// Event types of one Rust type, registered by the derive.
+/// One Rust type's registration by the derive.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CatalogueEntry {
@@ -65,23 +65,23 @@ impl Catalogue {
         })
     }
 
-    /// Iterates over all event types, sorted by aggregate, name and version.
+    /// Event types by aggregate, name and version.
     pub fn iter(&self) -> impl Iterator<Item = &'static EventDescriptor> + '_ {
         self.descriptors.iter().copied()
     }
 }
 
-/// Event types in conflict.
+/// Conflicting event types.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// Two Rust types describe one event.
+    /// Two types for one event.
     #[error(
         "event `{}` version {} is described twice: {} ({}:{}) and {} ({}:{}); give one of them another `name` or `version`",
         first.event_type(), first.version, first.rust_type, first.file, first.line, second.rust_type, second.file, second.line
     )]
     Duplicate {
-        /// The type that is first by file and line.
+        /// First type by file and line.
         first: &'static EventDescriptor,
         /// The other type.
         second: &'static EventDescriptor,

@@ -33,7 +33,7 @@ use uuid::Uuid;
 use crate::headers::Headers;
 use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
-/// A message in wire format.
+/// An encoded message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// Headers with lower-case names and printable ASCII values.
@@ -53,7 +53,7 @@ impl fmt::Debug for Encoded {
 }
 
 impl Encoded {
-    /// Returns headers and payload as a broker delivers them.
+    /// Headers and payload as received from a broker.
     #[must_use]
     pub fn received(self) -> (Vec<(String, String)>, Bytes) {
         let headers = self.headers.into_iter();
@@ -67,7 +67,6 @@ const ENVELOPE_HEADERS: usize = 11;
 /// Encodes a message. `source` is the CloudEvents source: a name or URI of the recording service.
 #[must_use]
 pub fn encode(message: &Message, source: &str) -> Encoded {
-    // Formatting fails only for years outside 0..=9999.
     let time = message
         .created_at
         .to_offset(time::UtcOffset::UTC)

@@ -29,11 +29,11 @@ tokio::task_local! {
 pub struct MessageContext {
     /// Id shared by all messages of a business process; consumers pass it on.
     pub correlation_id: Option<String>,
-    /// Id of the causing message or request.
+    /// Causing message or request.
     pub causation_id: Option<String>,
-    /// W3C `traceparent` header.
+    /// W3C `traceparent`.
     pub traceparent: Option<String>,
-    /// W3C `tracestate` header.
+    /// W3C `tracestate`.
     pub tracestate: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl MessageContext {
         CURRENT.scope(self, future)
     }
 
-    /// Runs a closure in this context, which replaces an outer context.
+    /// Runs a closure as [`Self::scope`] runs a future.
     pub fn sync_scope<R>(self, f: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(self, f)
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::message::EventId;
 
-/// Future of a [`DedupStore`] call.
+/// A [`DedupStore`] future.
 pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreError>> + Send + 'a>>;
 
 /// Stores which events a consumer has handled. Meant for `dyn`.
@@ -94,7 +94,7 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
     }
 }
 
-/// Key of an event at a consumer.
+/// An event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
     /// The consumer's name: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.
@@ -119,18 +119,18 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Token that proves a claim.
+/// A claim's proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(u128);
 
 impl ClaimToken {
-    /// A token unique to this claim; for implementations of stores.
+    /// For stores: a token unique to this claim.
     #[must_use]
     pub const fn new(token: u128) -> Self {
         Self(token)
     }
 
-    /// The number as stored.
+    /// The stored number.
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0

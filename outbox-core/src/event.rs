@@ -126,19 +126,19 @@ pub struct EventDescriptor {
     pub name: &'static str,
     /// Payload version, from 1.
     pub version: u32,
-    /// Fixed subject; `None` for the default subject.
+    /// Fixed subject, if any.
     pub subject: Option<&'static str>,
-    /// Whether the aggregate's messages of this type are numbered and ordered.
+    /// Whether messages of this type are numbered and ordered.
     pub sequenced: bool,
-    /// Rust type or variant, for error texts and variant checks. Never stored or sent.
+    /// Rust type or variant, for errors and variant checks. Never stored or sent.
     pub rust_type: &'static str,
-    /// Source file, for error texts.
+    /// Source file, for errors.
     pub file: &'static str,
     /// Line in `file`.
     pub line: u32,
 }
 
-/// Pattern that matches any name.
+/// Matches any name.
 const ANY: &str = "*";
 
 /// Descriptors that select messages by pattern. Version 0 selects messages of any version, for
@@ -168,7 +168,7 @@ impl EventDescriptor {
         Self::of_type(aggregate, ANY)
     }
 
-    /// Whether the descriptor is a pattern that selects messages.
+    /// Whether the descriptor is a pattern.
     #[must_use]
     pub const fn is_selection(&self) -> bool {
         self.version == 0
@@ -267,7 +267,7 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// Floats have no stable text, and booleans identify nothing.
+// Floats have no stable text; booleans identify nothing.
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

@@ -1,4 +1,4 @@
-//! Error texts for people: the error's text and the text of each distinct cause.
+//! Error texts for people: the error and each distinct cause.
 
 use std::error::Error;
 use std::fmt;
@@ -37,7 +37,7 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the server's source line. Line numbers of SQL statements stay.
+/// Removes the server's source line, not statement lines.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))
@@ -52,7 +52,7 @@ fn without_line_of_server(text: &str) -> &str {
     }
 }
 
-/// Any error, as result of `main`: `Debug` prints the text and each distinct cause.
+/// Any error, for `main`: `Debug` prints the text and each distinct cause.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }

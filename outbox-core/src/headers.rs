@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Header with the W3C trace context.
+/// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
-/// Header with vendor data of the W3C trace context.
+/// W3C trace state.
 pub const TRACESTATE: &str = "tracestate";
-/// Header with an id that all messages of a business process share.
+/// Id shared by a business process.
 pub const CORRELATION_ID: &str = "ce-correlationid";
-/// Header with the id of the causing message or request.
+/// Id of the causing message or request.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
-/// Reserved names that only [`MessageContext`](crate::MessageContext) sets.
+/// Names that [`MessageContext`](crate::MessageContext) sets.
 const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
 /// Maximum bytes of a header name.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Headers of a message: unique lower-case names with text values.
+/// Headers: unique lower-case names with text values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Headers(BTreeMap<String, String>);
@@ -61,7 +61,7 @@ impl Headers {
         self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Iterates over all headers, sorted by name.
+    /// Headers by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -82,7 +82,7 @@ impl Headers {
     }
 }
 
-/// Accepts the names of [`MessageContext`](crate::MessageContext), too.
+/// Also accepts names of [`MessageContext`](crate::MessageContext).
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 
@@ -123,13 +123,13 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name is not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
+    /// Name is not 1 to [`NAME_BYTES_MAX`] ASCII letters, digits, `-` or `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
         /// The escaped name.
         name: String,
     },
-    /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
+    /// Name of CloudEvents, NATS, W3C trace context or this library.
     #[error(
         "header name `{name}` is reserved; choose another that is not `content-type`, `traceparent` or `tracestate` and does not start with `ce-`, `nats-` or `outbox-` (`MessageContext` sets correlation, causation and trace ids)"
     )]

@@ -15,22 +15,20 @@ use crate::store::{RelayTrouble, TroubleClass};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// The relay or inbox runs without a problem.
+    /// Running without a problem.
     Alive,
-    /// The relay or inbox is starting, stopping, or running with a problem: notify an operator. A
-    /// restart does not help.
+    /// Starting, stopping, or running with a problem: notify an operator. A restart does not help.
     Degraded {
         /// One sentence per problem.
         reasons: Vec<String>,
     },
-    /// The relay or inbox makes no progress although there may be work: page an operator. A restart
-    /// does not help.
+    /// Running without progress although there may be work: page an operator. A restart does not
+    /// help.
     Stuck {
         /// The problem.
         reason: String,
     },
-    /// The relay or inbox has not started or has ended, or its loop or a handler hangs: restart the
-    /// process.
+    /// Not started, ended, or hanging in the loop or a handler: restart the process.
     Stopped {
         /// The problem.
         reason: String,
@@ -38,8 +36,8 @@ pub enum Health {
 }
 
 impl Health {
-    /// For liveness probes: true for all but [`Health::Stopped`]. Independent of outages of broker
-    /// or database.
+    /// For liveness probes: true unless [`Health::Stopped`]. Independent of outages of broker or
+    /// database.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stopped { .. })
@@ -105,13 +103,12 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// Time since the last poll: at least every
-    /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// Last poll: at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
-    /// Time since the last lease renewal or search: at least every third of
+    /// Last lease renewal or search: at least every third of
     /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// Time since the last settlement.
+    /// Last settlement.
     pub settlement: Option<Duration>,
 }
 
@@ -122,16 +119,15 @@ pub(crate) struct Vitals {
     pub(crate) broker_failing: Option<Trouble>,
     pub(crate) refused: usize,
     pub(crate) refusal: String,
-    /// Since when messages have been due without a confirmation.
+    /// Since when due messages lack a confirmation.
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) handed_over: bool,
     pub(crate) pauses: Vec<String>,
-    /// Number of halted aggregates, counted by one relay; 0 at other relays.
+    /// Halted aggregates, counted by one relay; 0 at other relays.
     pub(crate) halted: u64,
 }
 
-/// An activity that can fail alone: a silent connection, a locked table, a network that drops large
-/// packets.
+/// Activities fail separately, for example through a locked table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -173,15 +169,14 @@ pub(crate) struct Trouble {
     class: TroubleClass,
 }
 
-/// Minimum time without an answer that health reports. Two lease durations, if longer.
+/// Minimum silence that health reports; at least two lease durations.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Time after which a failure is forgotten. Longer than the longest back-off plus the longest
-/// `store_timeout`: the activity no longer runs.
+/// Longer than the longest back-off plus the longest `store_timeout`: the activity no longer runs.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
-    /// Records a failure. A lasting failure keeps its start.
+    /// A lasting failure keeps its start time.
     pub(crate) fn note(trouble: &mut Option<Self>, class: TroubleClass, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
@@ -201,7 +196,7 @@ impl Trouble {
 }
 
 impl HealthCheck {
-    /// The health of a relay that has not started.
+    /// Health before the start.
     #[must_use]
     pub fn of(config: &RelayConfig) -> Self {
         Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
@@ -219,7 +214,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Time since the last answer to each database request.
+    /// The [`LastAnswers`] until now.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);

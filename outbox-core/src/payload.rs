@@ -218,7 +218,7 @@ pub enum PayloadError {
         "content type is `{found}`, expected `{expected}`; use the producer's codec, `#[domain_event(codec = …)]`, or take `RawMessage`"
     )]
     ContentType {
-        /// Content type of the message.
+        /// Message's content type.
         found: String,
         /// Content type that the codec writes.
         expected: &'static str,
@@ -247,12 +247,12 @@ pub enum PayloadError {
         event_type: String,
         /// The event's version.
         version: u32,
-        /// The variant that was decoded.
+        /// The decoded variant.
         read_as: &'static str,
     },
 }
 
-/// Encodes an event with the codec `C`.
+/// Encodes with `C`.
 ///
 /// # Errors
 ///

@@ -71,7 +71,7 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
     }
 }
 
-/// Where a publisher sends messages.
+/// A publisher's destination.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// The stream's name; 255 characters are stored.
@@ -155,19 +155,19 @@ pub trait StreamReader: StreamSearch {
 pub struct StreamedMessage {
     /// The stream sequence.
     pub stream_sequence: u64,
-    /// Time when the stream stored the entry, by the broker's clock.
+    /// Storage time by broker clock.
     pub stored_at: OffsetDateTime,
     /// The message's id.
     pub id: MessageId,
-    /// Event id; differs from `id` in replayed copies.
+    /// Differs from `id` in replayed copies.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within its aggregate.
+    /// Sequence within the aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
-    /// Time of recording, by the writer's clock.
+    /// Recording time by writer clock.
     pub recorded_at: OffsetDateTime,
     /// Recording service (`ce-source`).
     pub source: String,
@@ -196,16 +196,16 @@ impl StreamedMessage {
     }
 }
 
-/// Extent of the stream when reading began.
+/// The stream when reading began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamExtent {
     /// Lowest stream sequence; 0 if nothing was ever stored.
     pub first_stream_sequence: u64,
-    /// Time when the first message was stored.
+    /// First message's storage time.
     pub first_stored_at: Option<OffsetDateTime>,
     /// Highest stream sequence assigned.
     pub last_stream_sequence: u64,
-    /// Number of entries read that are no outbox messages.
+    /// Entries that are no outbox messages.
     pub foreign: u64,
 }
 
@@ -214,30 +214,27 @@ pub struct StreamExtent {
 pub struct Receipt {
     /// The stream sequence.
     pub stream_sequence: u64,
-    /// Whether the stream had already stored the message earlier.
+    /// Whether the message was already stored.
     pub duplicate: bool,
 }
 
-/// The class of a publish failure, and what the relay does.
+/// Publish failure classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker did not answer: the message may be stored. The relay resends the same id; counts
-    /// no attempt.
+    /// The broker did not answer: the message may be stored. Resend the same id; counts no attempt.
     Unknown,
-    /// The broker cannot accept the message now. The relay backs off; counts no attempt.
+    /// The broker cannot accept the message now. Back off; counts no attempt.
     Transient,
-    /// The broker is full or throttles. The relay backs off; counts no attempt.
+    /// The broker is full or throttles. Back off; counts no attempt.
     Backpressure,
-    /// Stream, permissions or names are misconfigured. The relay backs off and alerts; counts no
-    /// attempt.
+    /// Stream, permissions or names are misconfigured. Back off and alert; counts no attempt.
     Configuration,
-    /// The message can never be stored. The relay dead-letters it at once.
+    /// The message can never be stored. Dead-letter it at once.
     Permanent,
-    /// No stream captures the subject, so nothing was sent. The relay backs off; counts an attempt.
+    /// No stream captures the subject, so nothing was sent. Back off; counts an attempt.
     Uncaptured,
-    /// A rejection without a known class. The relay backs off; counts an attempt, so that retries
-    /// end.
+    /// A rejection without a known class. Back off; counts an attempt, so that retries end.
     Unclassified,
 }
 
@@ -253,14 +250,14 @@ impl FailureClass {
         Self::Unclassified,
     ];
 
-    /// Returns the class of a stored [`PublishError`] text.
+    /// Class of a stored [`PublishError`].
     #[must_use]
     pub fn of_stored(text: &str) -> Option<Self> {
         let (class, _) = text.split_once(": ")?;
         Self::ALL.into_iter().find(|known| known.as_str() == class)
     }
 
-    /// Returns the class as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -275,7 +272,7 @@ impl FailureClass {
     }
 }
 
-/// Why a message was not confirmed. The error text begins with the class.
+/// Why a message was not confirmed. Begins with the class.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {context}", class.as_str())]
 pub struct PublishError {
@@ -285,7 +282,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// A new error; `context` in lower case: what happened, and what to do.
+    /// `context` in lower case: what happened, and what to do.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,

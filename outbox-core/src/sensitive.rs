@@ -12,7 +12,7 @@ use crate::catalogue::CatalogueEntry;
 use crate::message::Message;
 use crate::payload::{from_serde, is_serde};
 
-/// Text that replaces sensitive values.
+/// Sensitive values' replacement.
 pub const MASK: &str = "***";
 
 /// Sensitive fields by event type.
@@ -50,20 +50,19 @@ pub struct SensitiveFields {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Sensitive fields of all versions, normalized by [`plain`].
+    /// Fields of all versions, by [`plain`].
     fields: BTreeSet<String>,
 }
 
 impl SensitiveFields {
-    /// An empty collection, which hides all payloads.
+    /// Hides all payloads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Collects the event types linked into this program, see
-    /// [`Catalogue::linked`](crate::Catalogue::linked). The sensitive fields of several Rust types
-    /// for one event add up.
+    /// [`Catalogue::linked`](crate::Catalogue::linked). Several types of one event add up.
     #[must_use]
     pub fn linked() -> Self {
         let mut all = Self::new();
@@ -89,7 +88,7 @@ impl SensitiveFields {
         known.fields.extend(fields.iter().map(|field| plain(field)));
     }
 
-    /// Masks a message's payload.
+    /// Masks a payload.
     #[must_use]
     pub fn mask_message(&self, message: &Message) -> MaskedPayload {
         let Message {
@@ -141,7 +140,7 @@ fn plain(name: &str) -> String {
     name.flat_map(char::to_lowercase).collect()
 }
 
-/// Masks fields recursively. Both parsers bound the depth, and so the recursion.
+/// Both parsers bound the depth, and so the recursion.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {
@@ -170,14 +169,14 @@ fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaskedPayload {
-    /// The payload as JSON, with [`MASK`] for sensitive values.
+    /// JSON with [`MASK`].
     Json(String),
-    /// The event type or version is unknown to this program.
+    /// Unknown event type or version.
     UnknownEvent {
         /// Payload size.
         bytes: usize,
     },
-    /// The payload is damaged, or has a custom codec.
+    /// Damaged payload, or custom codec.
     Unreadable {
         /// Payload size.
         bytes: usize,

@@ -93,7 +93,7 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// The runtime has one thread, so no task runs before the signal.
+    /// On one thread, no task runs before the signal.
     #[tokio::test]
     async fn early_signal_is_not_missed() {
         let token = on_signals();

@@ -28,7 +28,7 @@ use crate::store::{Backlog, Relays};
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The metric's name: a histogram in seconds ends in `_seconds`, a counter in `_total`.
+    /// Name: a histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,

@@ -1,7 +1,7 @@
 //! Wakes the relays of this process when messages are committed, here or in another process.
 //!
-//! A wake-up hint is optional: relays also poll. Hints are process-wide, because a commit has no
-//! reference to its relay. Hints from other processes are never forwarded, so hints cannot loop.
+//! A hint may be lost: relays also poll. Hints are process-wide, because a commit has no reference
+//! to its relay. Hints from other processes are never forwarded, so hints cannot loop.
 
 use std::sync::LazyLock;
 
@@ -26,13 +26,12 @@ pub fn notify_remote() {
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
-/// Origin of a wake-up hint.
+/// Hint origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
-    /// A commit of this process, reported by [`notify`].
+    /// [`notify`]: a commit of this process.
     Local,
-    /// A commit of another process, reported by [`notify_remote`]. Also a commit of this process
-    /// reported back through the broker.
+    /// [`notify_remote`]: a commit of another process, or of this process through the broker.
     Remote,
 }
 
@@ -58,7 +57,7 @@ impl Listener {
         self.woken().await;
     }
 
-    /// Waits for a commit and returns its origin. Cancel-safe.
+    /// As [`Self::notified`], with the commit's origin.
     pub async fn woken(&mut self) -> Wake {
         tokio::select! {
             biased;
@@ -119,7 +118,7 @@ mod isolation {
 
     use super::Wake;
 
-    /// Channels of local and remote hints.
+    /// Local and remote channels.
     type Listeners = [Vec<watch::Sender<u64>>; 2];
 
     thread_local! {

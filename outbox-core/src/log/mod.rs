@@ -58,7 +58,7 @@ pub trait MessageLog: Send + Sync + 'static {
     fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 }
 
-/// A reading of the log. Dropping the reader frees the log for other relays.
+/// A log reader. Dropping it frees the log for other relays.
 pub trait LogReader: Send + 'static {
     /// Returns the next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
@@ -79,7 +79,7 @@ pub trait LogReader: Send + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// An entry of the log.
+/// A log entry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogEvent {
     /// A message; its [`Commit`](Self::Commit) follows.
@@ -91,7 +91,7 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    /// Payload bytes of the entry.
+    /// The entry's payload bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         match self {
@@ -101,26 +101,26 @@ impl LogEvent {
     }
 }
 
-/// A message of the log.
+/// A logged message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
     /// The message id, even of an unreadable row.
     pub id: MessageId,
-    /// The row as fetched from the table: no attempts or failures, `waited` false, `age` zero.
+    /// As fetched from the table: no attempts or failures, `waited` false, `age` zero.
     pub row: FetchedRow,
-    /// Number of the recording transaction.
+    /// Recording transaction's number.
     pub transaction: u64,
     /// Smallest stored position that has passed the message: at most the end of its transaction,
     /// and after the ends of earlier transactions.
     pub passed_from: Position,
-    /// Time of recording, by the database's clock.
+    /// Recording time by database clock.
     pub created_at: OffsetDateTime,
-    /// End of the message's delay.
+    /// Delay's end.
     pub available_at: Option<OffsetDateTime>,
 }
 
 impl LoggedMessage {
-    /// Payload bytes of the message.
+    /// The message's payload bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         self.row
@@ -140,7 +140,7 @@ impl LoggedMessage {
     }
 }
 
-/// Key of a logged message.
+/// Logged message key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Logged {
     /// The message id.
@@ -165,7 +165,7 @@ pub struct Retained {
 pub struct LookRequest<'a> {
     /// Aggregates that may have earlier messages in the table.
     pub aggregates: &'a [Aggregate],
-    /// Logged messages to check.
+    /// Messages to check.
     pub messages: &'a [Logged],
 }
 
@@ -174,7 +174,7 @@ pub struct LookRequest<'a> {
 pub struct Look {
     /// Requested aggregates that are blocked or have a pending message.
     pub first: Vec<Aggregate>,
-    /// Whether any aggregate is blocked or any message is pending.
+    /// Whether any aggregate is blocked or message pending.
     pub any: bool,
     /// Whether more than [`PENDING_MAX`] messages are pending; their aggregates are then unknown.
     pub is_flooded: bool,
@@ -182,7 +182,7 @@ pub struct Look {
     pub logged: Vec<MessageId>,
     /// Requested messages that are probably not visible in the table yet.
     pub unseen: Vec<MessageId>,
-    /// Time of the snapshot, by the database's clock.
+    /// Snapshot time by database clock.
     pub now: OffsetDateTime,
 }
 

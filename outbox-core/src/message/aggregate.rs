@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Number of partitions, and so the maximum of useful relays. Frozen: rows store their partition.
+/// Number of partitions and maximum of useful relays. Frozen: rows store their partition.
 pub const PARTITIONS: u16 = 64;
 
 /// The ordering key.
@@ -10,7 +10,7 @@ pub const PARTITIONS: u16 = 64;
 pub struct Aggregate {
     /// Aggregate type (`order`).
     pub aggregate_type: String,
-    /// The aggregate's id, as text.
+    /// Id as text.
     pub id: String,
 }
 

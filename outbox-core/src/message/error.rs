@@ -3,7 +3,7 @@
 use crate::headers::HeaderError;
 use crate::payload::CodecError;
 
-/// Why an event cannot be recorded. The outbox wrote nothing; the caller may roll back.
+/// Why an event cannot be recorded. Nothing was written; the caller may roll back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
@@ -18,12 +18,12 @@ pub enum EventError {
     /// A malformed aggregate type or event name. The derive rejects such names at compile time.
     #[error("{what} `{name}` is malformed; use `[a-z][a-z0-9_-]*`, at most 64 bytes")]
     Name {
-        /// Kind of the name.
+        /// The name's kind.
         what: &'static str,
         /// The escaped name.
         name: String,
     },
-    /// The event's version is 0.
+    /// Event version 0.
     #[error("event `{event_type}` has version 0; versions start at 1")]
     Version {
         /// The event type.
@@ -32,19 +32,19 @@ pub enum EventError {
     /// Aggregate id or deduplication key is empty, too long, or contains NUL.
     #[error("{what} of event `{event_type}` {reason}; use 1 to 255 characters without NUL")]
     Key {
-        /// Kind of the key.
+        /// The key's kind.
         what: &'static str,
         /// The event type.
         event_type: String,
-        /// What is wrong with the key.
+        /// The key's problem.
         reason: &'static str,
     },
-    /// The subject is invalid. The derive rejects such subjects at compile time.
+    /// Invalid subject. The derive rejects such subjects at compile time.
     #[error("subject `{subject}` {reason}; use dot-separated tokens without wildcards, at most 255 bytes")]
     Subject {
         /// The escaped subject.
         subject: String,
-        /// What is wrong with the subject.
+        /// The subject's problem.
         reason: &'static str,
     },
     /// Payload or headers are too large.

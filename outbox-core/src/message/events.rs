@@ -5,7 +5,7 @@ use super::limits::Limits;
 use super::new::NewMessage;
 use crate::event::DomainEvent;
 
-/// A value that can be recorded: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
+/// A recordable value: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "cannot be recorded",
@@ -49,7 +49,7 @@ impl IntoMessage for NewMessage {
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
 impl Events {
-    /// An empty list of events.
+    /// No events.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,7 +67,7 @@ impl Events {
         self
     }
 
-    /// Appends all events of `other`.
+    /// Appends other events.
     pub fn append(&mut self, other: Events) {
         self.0.extend(other.0);
     }
@@ -78,13 +78,13 @@ impl Events {
         self.0.len()
     }
 
-    /// Whether the list is empty.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Event types for log lines. An encoding error is listed as its text.
+    /// Event types for log lines; encoding errors as text.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         self.0

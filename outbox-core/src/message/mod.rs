@@ -1,6 +1,6 @@
 //! Messages: stored and sent envelopes of events.
 //!
-//! A service records a [`NewMessage`]. The store adds sequence and time, which makes it a
+//! A service records a [`NewMessage`]. With sequence and time from the store, it becomes a
 //! [`Message`].
 
 mod aggregate;
@@ -28,7 +28,7 @@ pub use new::NewMessage;
 /// Content type of JSON payloads.
 pub const JSON: &str = "application/json";
 
-/// Message id: UUID v7, unique across services. The broker deduplicates by this id.
+/// Message id: UUID v7, unique across services. The broker's deduplication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
@@ -89,7 +89,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// A message with sequence and time from the store.
+/// A stored message.
 #[derive(Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
@@ -104,9 +104,9 @@ pub struct Message {
     pub event_type: String,
     /// Payload version.
     pub event_version: u32,
-    /// Fixed subject; `None` for the default subject.
+    /// Fixed subject, if any.
     pub subject: Option<String>,
-    /// Media type of the payload.
+    /// Payload media type.
     pub content_type: String,
     /// The encoded event.
     pub payload: Bytes,
@@ -135,7 +135,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    /// The event type without the aggregate type.
+    /// Event name without aggregate type.
     #[must_use]
     pub fn event_name(&self) -> &str {
         self.event_type

@@ -14,7 +14,7 @@ use crate::context::MessageContext;
 use crate::event::DomainEvent;
 use crate::headers::Headers;
 
-/// An encoded event that is not stored yet.
+/// An event before recording.
 #[derive(Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,
@@ -180,19 +180,19 @@ impl NewMessage {
         self.event_version
     }
 
-    /// Fixed subject; `None` for the default subject.
+    /// Fixed subject, if any.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
 
-    /// Whether the message is numbered within its aggregate.
+    /// Whether the message has a sequence.
     #[must_use]
     pub fn is_sequenced(&self) -> bool {
         self.sequenced
     }
 
-    /// Media type of the payload.
+    /// Payload media type.
     #[must_use]
     pub fn content_type(&self) -> &'static str {
         self.content_type
@@ -216,7 +216,7 @@ impl NewMessage {
         self.dedup_key.as_deref()
     }
 
-    /// End of the message's delay.
+    /// The delay's end.
     #[must_use]
     pub fn delayed_until(&self) -> Option<OffsetDateTime> {
         self.available_at

@@ -29,12 +29,12 @@ use crate::message::Message;
     note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
 )]
 pub trait EventCodec: DomainEvent + Sized {
-    /// The codec of [`DomainEvent::encode`].
+    /// The event's codec.
     type Codec: Codec;
 }
 
-/// Decodes the event of a message with the codec of its type. Ignores event type and version of the
-/// message. But a type with several events must decode to the event that the message names.
+/// Decodes the event of a message with the codec of its type. Ignores event type and version, but a
+/// type with several events must decode to the event that the message names.
 ///
 /// # Errors
 ///
@@ -67,8 +67,7 @@ where
     }
 }
 
-/// Returns the decoded event if the message names another. Compares Rust paths: a manual
-/// implementation may have several events with one payload.
+/// Compares Rust paths: a manual implementation may have several events with one payload.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

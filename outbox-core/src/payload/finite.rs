@@ -6,7 +6,7 @@ use serde::{Serialize, ser};
 
 use super::CodecError;
 
-/// The value contains NaN or infinity, which JSON cannot express.
+/// NaN or infinity, which JSON cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the number at `{path}` is NaN or infinite, which JSON cannot express; leave the field out, or use an `Option`"
@@ -40,9 +40,9 @@ pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> 
 
 #[derive(Debug)]
 enum Stop {
-    /// Path of the number, innermost part first.
+    /// Path, innermost part first.
     NotFinite(Vec<String>),
-    /// The value cannot be written; serde_json reports the error.
+    /// serde_json reports the error.
     Unwritable,
 }
 
@@ -241,7 +241,7 @@ impl ser::Serializer for Finite {
         Ok(())
     }
 
-    /// The answer is as in serde_json, because some types serialize differently otherwise.
+    /// As serde_json, because some types serialize differently otherwise.
     fn is_human_readable(&self) -> bool {
         true
     }

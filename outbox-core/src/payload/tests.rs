@@ -154,7 +154,7 @@ mod cbor {
     fn cbor_round_trips() {
         let message = message(&Measured::<Cbor>::new());
         assert_eq!(message.content_type, "application/cbor");
-        // A CBOR map of two entries: "sensor": 7, "values": [0.5, -1.0].
+        // Map of two entries: "sensor": 7, "values": [0.5, -1.0].
         let bytes = b"\xa2\x66sensor\x07\x66values\x82\xf9\x38\x00\xf9\xbc\x00";
         assert_eq!(&*message.payload, bytes);
         assert_eq!(decode::<Measured<Cbor>>(&message).unwrap(), Measured::new());
@@ -179,7 +179,7 @@ mod cbor {
             (b"".as_slice(), "ends in the middle"),
             (b"\xa2\x66sens", "ends in the middle"),
             (b"\x1c", "not CBOR at byte 0"),
-            // The field `sensor` holds a personal text instead of a number.
+            // A personal text instead of a number.
             (b"\xa1\x66sensor\x66CANARY", "does not fit"),
             (b"\xa2\x66sensor\x07\x66values\x80\x00", "1 bytes follow"),
             (&deep, "does not fit"),
