@@ -1,4 +1,4 @@
-//! The broker trait for receiving.
+//! Broker trait for receiving.
 //!
 //! Implementations: JetStream durable pull consumers (`outbox-nats`) and memory (`outbox-testing`),
 //! checked by `outbox_testing::conformance::subscriber`.
@@ -73,9 +73,9 @@ pub trait Subscriber: Send + Sync + 'static {
 /// Position of a consumer. May include unrequested messages until the inbox has skipped them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStanding {
-    /// Number of messages not delivered yet.
+    /// Messages not delivered yet.
     pub undelivered: u64,
-    /// Number of messages delivered but not acknowledged.
+    /// Messages delivered but not acknowledged.
     pub unacknowledged: u64,
     /// Maximum unacknowledged messages; `None`: unbounded.
     pub max_unacknowledged: Option<u64>,
@@ -84,11 +84,11 @@ pub struct ConsumerStanding {
     pub oldest_age: Option<Duration>,
     /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
-    /// Whether a process is requesting messages.
+    /// A process requests messages.
     pub is_receiving: bool,
 }
 
-/// The properties of a stream.
+/// A stream's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFacts {
     /// Age at which messages are deleted (JetStream: `max_age`).
@@ -101,7 +101,7 @@ pub struct StreamFacts {
     pub first_stream_sequence: Option<u64>,
     /// The last assigned stream sequence; 0 if the stream has assigned none.
     pub last_stream_sequence: u64,
-    /// Number of messages on the stream.
+    /// Messages on the stream.
     pub messages: u64,
 }
 
@@ -109,35 +109,33 @@ pub struct StreamFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamPolicy {
-    /// The stream deletes messages by age, number or size only.
+    /// Deletes messages by age, number or size only.
     Limits,
-    /// The stream also deletes messages that all consumers have acknowledged. A consumer created
-    /// later misses messages.
+    /// Also deletes messages that all consumers have acknowledged. Later consumers miss messages.
     Interest,
-    /// The stream also deletes a message once one consumer has acknowledged it. Other consumers
-    /// miss messages.
+    /// Also deletes messages that one consumer has acknowledged. Other consumers miss messages.
     WorkQueue,
 }
 
-/// Where a new consumer starts. A consumer recreated after deletion also starts there: with
-/// [`Self::New`] it misses messages.
+/// Where a new consumer starts, also one recreated after deletion: with [`Self::New`] it misses
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// At the oldest message of the stream.
+    /// At the oldest message.
     #[default]
     Beginning,
     /// After the last message at the first subscription.
     New,
-    /// At the first message stored at this time or later, by the broker's clock. A future time
-    /// equals [`Self::New`].
+    /// At messages stored at this time or later, by the broker's clock. A future time equals
+    /// [`Self::New`].
     Time(OffsetDateTime),
 }
 
-/// Settings of a consumer.
+/// A consumer's settings.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
-    /// The consumer's stable name; `[A-Za-z0-9_-]{1,64}`.
+    /// Stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
     /// Handled event types and selections.
     pub events: Vec<&'static EventDescriptor>,
@@ -169,7 +167,7 @@ pub trait Subscription: Send + 'static {
     ///   [`SubscriberError::Gone`], subscribe again.
     fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
-    /// Number of undelivered and unacknowledged messages.
+    /// Undelivered and unacknowledged messages.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
     /// Stops receiving. Returns prefetched deliveries in order; the caller must release them for
@@ -178,8 +176,8 @@ pub trait Subscription: Send + 'static {
     /// * **Complete.** Waits for deliveries that the broker has already sent. Later messages go to
     ///   other processes.
     /// * **Final.** [`next`](Self::next) may not be called again. Deliveries can still be answered.
-    /// * **Bounded.** Takes a few seconds at most. Deliveries that have not arrived are redelivered
-    ///   after `ack_wait`.
+    /// * **Bounded.** A few seconds. Deliveries that have not arrived are redelivered after
+    ///   `ack_wait`.
     fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
 
     /// Waits a few seconds at most until the broker has received all answers. On `Err`, messages
@@ -187,9 +185,9 @@ pub trait Subscription: Send + 'static {
     fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
-/// A delivery of one message. Answer at most once, with [`ack`](Self::ack) or
-/// [`retry_after`](Self::retry_after); an unanswered delivery is redelivered after `ack_wait`. The
-/// broker does not confirm answers: the inbox row absorbs redelivery.
+/// A delivery. Answer at most once, with [`ack`](Self::ack) or [`retry_after`](Self::retry_after);
+/// an unanswered delivery is redelivered after `ack_wait`. The broker does not confirm answers: the
+/// inbox row absorbs redelivery.
 pub trait Delivery: Send + Sync + 'static {
     /// The message.
     fn incoming(&self) -> &Incoming;
@@ -200,7 +198,7 @@ pub trait Delivery: Send + Sync + 'static {
     /// Requests redelivery after `delay`.
     fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
-    /// Restarts `ack_wait` for this delivery.
+    /// Restarts `ack_wait`.
     fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Whether any subscription under the consumer's name, in any process, now or earlier,
@@ -209,7 +207,7 @@ pub trait Delivery: Send + Sync + 'static {
     /// * **No stale `false`.** If [`Subscriber::subscribe`] with the event type returned before the
     ///   first delivery, the result is `true`. If in doubt, the result is `true`.
     /// * **Cheap.** Queries the broker about once a second.
-    /// * **On `Err`.** The answer is unknown. Do not acknowledge the message.
+    /// * **On `Err`.** Unknown: do not acknowledge the message.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
     /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not.
@@ -217,21 +215,21 @@ pub trait Delivery: Send + Sync + 'static {
     ///
     /// * **No wrong `false`.** Returns true if messages of the aggregate may be on unsearched
     ///   subjects, such as fixed subjects.
-    /// * **Bounded.** Takes a second at most.
-    /// * **On `Err`.** The answer is unknown. Treat it as true.
+    /// * **Bounded.** A second at most.
+    /// * **On `Err`.** Unknown: treat as true.
     fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// A message as received, not validated.
 #[derive(Clone, PartialEq)]
 pub struct Incoming {
-    /// The subject on which the message was published.
+    /// The published subject.
     pub subject: String,
     /// Headers as received; names in any case.
     pub headers: Vec<(String, String)>,
     /// The payload.
     pub payload: Bytes,
-    /// Number of deliveries, including this delivery; at least 1.
+    /// Deliveries including this delivery; at least 1.
     pub delivery_count: u64,
     /// The stream sequence.
     pub stream_sequence: u64,
@@ -253,7 +251,7 @@ impl fmt::Debug for Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriberError {
-    /// The broker is temporarily unavailable. Call again.
+    /// Temporarily unavailable. Call again.
     #[error("{context}")]
     Interrupted {
         /// What happened.

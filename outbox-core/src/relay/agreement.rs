@@ -12,17 +12,17 @@ use crate::store::{Announcement, LiveRelay, OwnerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disagreement {
-    /// Identity of the relay that checks.
+    /// The checking relay.
     pub owner: OwnerId,
     /// The checking relay's name, see [`LiveRelay::name`].
     pub name: Option<String>,
-    /// The checking relay's destination.
+    /// Checking relay's destination.
     pub destination: Destination,
-    /// Identity of the live relay that disagrees.
+    /// The disagreeing live relay.
     pub other_owner: OwnerId,
-    /// The live relay's name.
+    /// Live relay's name.
     pub other_name: Option<String>,
-    /// The live relay's destination.
+    /// Live relay's destination.
     pub other_destination: Destination,
 }
 

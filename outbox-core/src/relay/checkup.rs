@@ -157,7 +157,7 @@ impl Checkup {
         }
     }
 
-    /// Reports a failure that no message caused. Returns true if the failure ended a trial.
+    /// A failure that no message caused. Returns true if it ended a trial.
     pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
         let is_trial = self.state == State::Recovering;
         if is_trial {

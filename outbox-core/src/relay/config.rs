@@ -78,11 +78,11 @@ pub struct RelayConfig {
     /// Delayed messages and back-offs are polled at least every fifth interval. More than 0,
     /// default 1 s.
     pub poll_max: Duration,
-    /// Failure policy of event types without an entry in `policies`.
+    /// Policy of event types without entry in `policies`.
     pub policy: EventPolicy,
     /// Failure policies by event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// Retention of published messages. Default 7 days.
+    /// Default 7 days.
     pub retention: Retention,
     /// Retention of deduplication keys, from recording. Must exceed the time in which a service may
     /// repeat a save. At least an hour, default 7 days.

@@ -65,46 +65,46 @@ pub struct Relay<S, P> {
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// A dead letter, as passed to [`Relay::on_dead_letter`].
+/// A dead letter for [`Relay::on_dead_letter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadMessage {
     /// The row id.
     pub row_id: i64,
-    /// The message id; `None` if unreadable.
+    /// Message id; `None`: unreadable.
     pub id: Option<MessageId>,
-    /// The event type; `None` if unreadable.
+    /// Event type; `None`: unreadable.
     pub event_type: Option<String>,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Why the message became a dead letter.
+    /// The cause.
     pub error: String,
     /// Whether the aggregate is halted until the message is retried or skipped.
     pub halts: bool,
 }
 
-/// Counts of one run of a relay.
+/// A run's counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
-    /// Messages confirmed by the broker and settled in the database.
+    /// Confirmed and settled messages.
     pub published: u64,
-    /// Confirmed messages that the broker had already stored.
+    /// Messages already stored by the broker.
     pub duplicates: u64,
-    /// Failed publishes that are retried.
+    /// Retried publish failures.
     pub failed: u64,
     /// Dead letters; a message counts each time it becomes a dead letter.
     pub dead_letters: u64,
 }
 
-/// Why a relay ended.
+/// A relay's error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// Two linked event types conflict.
+    /// Conflicting event types.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The configuration is invalid.
+    /// Invalid configuration.
     #[error("relay configuration: {0}")]
     Config(String),
     /// The database failed. From [`Relay::run`]: the database is not set up.
@@ -359,7 +359,7 @@ struct Unchecked {
 }
 
 impl RelayReport {
-    /// Adds the counts of both runs.
+    /// Adds both counts.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

@@ -91,7 +91,7 @@ pub(super) struct Renewal {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Lost partitions, which the same renewal may acquire again.
+    /// The same renewal may acquire lost partitions again.
     pub(super) lost: Vec<u16>,
     pub(super) taken: usize,
     pub(super) leaving: Vec<u16>,
@@ -202,14 +202,14 @@ impl Ownership {
         }
     }
 
-    /// Requests a renewal. If a renewal is running, another renewal follows.
+    /// If a renewal is running, another renewal follows.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
     }
 
-    /// Stops sending until a renewal proves the leases. Repeated calls renew no more often than the
-    /// search interval.
+    /// Nothing is sent until a renewal proves the leases. Repeated calls renew no more often than
+    /// the search interval.
     pub(super) fn distrust(&mut self) {
         self.doubt();
         self.renew_at = self.renew_at.max(self.granted.at + self.search_interval());
@@ -305,7 +305,7 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// Releases partitions. No message of these partitions may be in flight.
+    /// No message of these partitions may be in flight.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases

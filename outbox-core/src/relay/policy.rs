@@ -66,7 +66,7 @@ pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig)
     }
 }
 
-/// Returns the row's policy. An unreadable row has no trustworthy event type.
+/// An unreadable row has no trustworthy event type.
 fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     match &row.message {
         Ok(message) => config.policy_of(&message.event_type),
@@ -119,15 +119,14 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// Reports a failure that no message caused. While the broker's state is unknown, it counts as
-    /// silence.
+    /// While the broker's state is unknown, a failure not caused by a message counts as silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
         }
     }
 
-    /// Since when the broker fails. A few rejections do not count.
+    /// A few rejections are no failure of the broker.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
@@ -176,7 +175,7 @@ impl Breaker {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// Whether the broker rejects many messages. While true, messages without a rejection go first.
+    /// While true, messages without a rejection go first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }

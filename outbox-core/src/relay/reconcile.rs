@@ -37,7 +37,7 @@ pub struct Span {
     pub until: OffsetDateTime,
 }
 
-/// Result of a comparison.
+/// Comparison counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconciled {
@@ -45,10 +45,10 @@ pub struct Reconciled {
     pub compared: u64,
     /// Compared messages that were missing on the stream.
     pub missing: u64,
-    /// Missing messages that the broker has now stored.
+    /// Missing messages now stored.
     pub published: u64,
-    /// Missing messages that the broker dropped as duplicates: published meanwhile, or deleted
-    /// within the duplicate window.
+    /// Missing messages dropped as duplicates: published meanwhile, or deleted within the duplicate
+    /// window.
     pub dropped: u64,
 }
 
@@ -66,7 +66,7 @@ pub enum ReconcileError {
     Forgotten {
         /// [`Span::from`].
         from: OffsetDateTime,
-        /// Earliest allowed start of the span.
+        /// Earliest allowed start.
         remembered: OffsetDateTime,
     },
     /// The stream could not be read.
@@ -75,7 +75,7 @@ pub enum ReconcileError {
     /// The database failed, or took more than a minute for 1,000 messages ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
-        /// Counts until the failure.
+        /// Earlier counts.
         so_far: Reconciled,
         /// The cause.
         source: StoreError,
@@ -83,7 +83,7 @@ pub enum ReconcileError {
     /// The broker rejected a message.
     #[error("the broker did not accept a lost message, after {so_far:?}")]
     Publish {
-        /// Counts until the failure.
+        /// Earlier counts.
         so_far: Reconciled,
         /// The cause.
         source: PublishError,

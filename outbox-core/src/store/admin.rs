@@ -18,8 +18,8 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Lists at most `limit` messages in the order of [`PageFrom`]. Each page is an index scan.
-    /// Ignores [`Selection::after`].
+    /// Lists at most `limit` messages in the order of [`PageFrom`]. Scans an index. Ignores
+    /// [`Selection::after`].
     fn page(
         &self,
         selection: &Selection,
@@ -58,23 +58,23 @@ pub trait OutboxAdmin: OutboxStore {
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
 
-/// Status of a message in the outbox.
+/// A message's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {
-    /// The message waits for the next scan of a relay.
+    /// Waiting for a relay's next scan.
     Pending,
-    /// The message is set aside until its time, or until the block of its aggregate ends.
+    /// Set aside until its time or its aggregate's block has ended.
     Waiting,
-    /// The message is on the stream.
+    /// On the stream.
     Published,
-    /// The message is a dead letter.
+    /// A dead letter.
     Dead,
-    /// The message is in the database log; a log relay ([`log`](crate::log)) publishes it.
+    /// In the database log, for a log relay ([`log`](crate::log)).
     Logged,
 }
 
 impl MessageStatus {
-    /// Returns the status as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,8 +87,8 @@ impl MessageStatus {
     }
 }
 
-/// A filter on messages; the default selects all messages. Give a recording time span, except for
-/// dead letters: other messages are found by time of recording.
+/// A filter on messages; the default selects all. Except for dead letters, give a recording time
+/// span: other messages are found by it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -102,9 +102,9 @@ pub struct Selection {
     pub aggregate_id: Option<String>,
     /// The event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Earliest time of recording, inclusive.
+    /// Earliest recording time.
     pub recorded_from: Option<OffsetDateTime>,
-    /// End of the time of recording, exclusive.
+    /// Exclusive recording end.
     pub recorded_until: Option<OffsetDateTime>,
     /// Selects only row ids above this.
     pub after: Option<i64>,
@@ -123,7 +123,7 @@ pub enum PageFrom {
     After(MessageId),
 }
 
-/// Position of a message in a list.
+/// A list position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The row id.
@@ -151,7 +151,7 @@ impl Selection {
         Self::default()
     }
 
-    /// Selects all dead letters.
+    /// Selects dead letters.
     #[must_use]
     pub fn dead_letters() -> Self {
         Self::all().status(MessageStatus::Dead)
@@ -181,7 +181,7 @@ impl Selection {
         self
     }
 
-    /// Selects an aggregate type.
+    /// Selects aggregate types.
     #[must_use]
     pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
         self.aggregate_type = Some(aggregate_type.into());
@@ -195,14 +195,14 @@ impl Selection {
         self
     }
 
-    /// Sets the earliest time of recording, inclusive.
+    /// Sets the earliest recording time, inclusive.
     #[must_use]
     pub fn recorded_from(mut self, time: OffsetDateTime) -> Self {
         self.recorded_from = Some(time);
         self
     }
 
-    /// Sets the end of the time of recording, exclusive.
+    /// Sets the exclusive end of recording times.
     #[must_use]
     pub fn recorded_until(mut self, time: OffsetDateTime) -> Self {
         self.recorded_until = Some(time);
@@ -217,18 +217,18 @@ impl Selection {
     }
 }
 
-/// A message as listed for operators.
+/// A listed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     /// The row id.
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// Event id; differs from `id` in replayed copies.
+    /// Differs from `id` in replayed copies.
     pub event_id: EventId,
     /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// The message's number within its aggregate.
+    /// Sequence within the aggregate.
     pub sequence: Option<u64>,
     /// The event type.
     pub event_type: String,
@@ -236,7 +236,7 @@ pub struct StoredMessage {
     pub status: MessageStatus,
     /// Publish attempts used.
     pub attempts: u32,
-    /// Number of failures of any kind.
+    /// Failures of any kind.
     pub failures: u32,
     /// The last error.
     pub error: Option<String>,
@@ -262,7 +262,7 @@ pub struct Forgotten {
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Row id of the halting dead letter.
+    /// Halting dead letter.
     pub halted_by: Option<i64>,
     /// Time until the block ends; zero if it has ended, `None` if the aggregate is halted.
     pub blocked_for: Option<Duration>,
@@ -271,18 +271,18 @@ pub struct BlockedAggregate {
 /// Counts of unpublished messages, up to [`BACKLOG_COUNT_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Unpublished messages without dead letters.
+    /// Excludes dead letters.
     pub pending: u64,
     /// As `pending`. Above [`BACKLOG_COUNT_MAX`] an estimate: waiting messages plus the row id
     /// range of pending messages.
     pub pending_estimate: u64,
-    /// Number of waiting messages, included in `pending`.
+    /// Waiting part of `pending`.
     pub waiting: u64,
-    /// Number of dead letters.
+    /// Dead letter count.
     pub dead_letters: u64,
-    /// Number of halted aggregates.
+    /// Halted aggregate count.
     pub halted_aggregates: u64,
-    /// Number of blocked aggregates, including halted aggregates.
+    /// Blocked aggregates, including halted aggregates.
     pub blocked_aggregates: u64,
     /// Time since the oldest message became due, by its recording or its `available_at`. Excludes
     /// delayed messages, messages behind them, and paused or halted aggregates. `None` if no
@@ -298,5 +298,5 @@ impl Backlog {
     }
 }
 
-/// Maximum count of [`Backlog`]; such index scans take about 10 ms.
+/// Maximum count: index scans of about 10 ms.
 pub const BACKLOG_COUNT_MAX: u64 = 100_000;

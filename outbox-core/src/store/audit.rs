@@ -99,11 +99,11 @@ pub trait OutboxAudit: OutboxReader {
         operation: &Operation,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Stores an operation with effects outside the outbox. The operation runs until
-    /// [`finish`](Self::finish). Idempotent.
+    /// Stores an operation with effects outside the outbox, running until [`finish`](Self::finish).
+    /// Idempotent.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Finishes an operation of [`write_down`](Self::write_down), and stores its number of changes.
+    /// Finishes an operation of [`write_down`](Self::write_down) with its number of changes.
     /// Idempotent.
     fn finish(&self, id: OperationId, changed: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -158,18 +158,18 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// Actor and reason of an operation.
+/// Actor and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// Name of a user or program; at most [`INTENT_CHARS_MAX`] characters.
+    /// User or program; at most [`INTENT_CHARS_MAX`] characters.
     pub actor: String,
     /// The reason; at most [`INTENT_CHARS_MAX`] characters.
     pub reason: Option<String>,
 }
 
 impl Intent {
-    /// An intent without a reason.
+    /// Without a reason.
     #[must_use]
     pub fn of(actor: impl AsRef<str>) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl Intent {
         }
     }
 
-    /// Sets the reason; an empty text means no reason.
+    /// Sets the reason; empty: none.
     #[must_use]
     pub fn because(mut self, reason: impl AsRef<str>) -> Self {
         self.reason = Some(stored(reason.as_ref())).filter(|reason| !reason.is_empty());
@@ -186,13 +186,13 @@ impl Intent {
     }
 }
 
-/// Trims and truncates the text and removes NUL, so that every database accepts it.
+/// Every database accepts the result.
 fn stored(text: &str) -> String {
     let storable = text.trim().chars().filter(|c| *c != '\0');
     storable.take(INTENT_CHARS_MAX).collect()
 }
 
-/// The kind of an operation.
+/// An operation's kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
@@ -206,9 +206,9 @@ pub enum OperationKind {
     /// event id, sequence and time. Logged messages up to the stored log position count as
     /// published.
     Replay,
-    /// Ends the back-off of an aggregate.
+    /// Ends aggregate back-offs.
     Resume,
-    /// Deletes the messages of aggregates.
+    /// Deletes aggregates' messages.
     Forget,
     /// Pauses publishing.
     Pause,
@@ -232,7 +232,7 @@ pub enum OperationKind {
     PauseConsumer,
     /// Resumes a consumer.
     ResumeConsumer,
-    /// A kind from another version of this library.
+    /// From another library version.
     Other(String),
 }
 
@@ -256,7 +256,7 @@ impl OperationKind {
         Self::ResumeConsumer,
     ];
 
-    /// The stored word of the kind.
+    /// The stored word.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -310,22 +310,22 @@ pub struct Operation {
     pub kind: OperationKind,
     /// Actor and reason.
     pub intent: Intent,
-    /// Items that the operation processes.
+    /// Items to process.
     pub scope: OperationScope,
-    /// Row id of the last processed message.
+    /// Last processed row id.
     pub position: Option<i64>,
     /// Last row id of a replay, set at its start.
     pub until: Option<i64>,
-    /// Number of changed items.
+    /// Changed item count.
     pub changed: u64,
-    /// Start, by the store's clock.
+    /// Start by store clock.
     pub started_at: Option<OffsetDateTime>,
-    /// End; `None` while the operation runs.
+    /// End; `None` while running.
     pub finished_at: Option<OffsetDateTime>,
 }
 
 impl Operation {
-    /// An operation that is not stored yet.
+    /// A new operation.
     #[must_use]
     pub fn new(kind: OperationKind, scope: OperationScope, intent: Intent) -> Self {
         Self {
@@ -341,13 +341,13 @@ impl Operation {
         }
     }
 
-    /// Whether the operation has ended.
+    /// Whether it ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished_at.is_some()
     }
 
-    /// Number of messages that the operation may still change, if bounded.
+    /// Messages that may still change, if bounded.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -355,32 +355,32 @@ impl Operation {
     }
 }
 
-/// A filter on operations; the default selects all operations.
+/// A filter on operations; the default selects all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationFilter {
-    /// Earliest start of an operation.
+    /// Earliest start.
     pub since: Option<OffsetDateTime>,
     /// The actor.
     pub actor: Option<String>,
     /// The kind.
     pub kind: Option<OperationKind>,
-    /// Selects only operation ids below this, for paging.
+    /// Operation ids below this, for paging.
     pub before: Option<OperationId>,
 }
 
-/// Messages of an operation.
+/// An operation's messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationMessages {
-    /// Number of stored message ids.
+    /// Stored id count.
     pub named: u64,
-    /// Messages still in the outbox, by row id.
+    /// Messages in the outbox, by row id.
     pub messages: Vec<StoredMessage>,
 }
 
 impl OperationMessages {
-    /// Counts `named`, with the messages found in the outbox.
+    /// `named` counts; `messages` are the found rows.
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

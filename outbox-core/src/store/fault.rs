@@ -12,11 +12,11 @@ use crate::message::{
 /// Maximum bytes of a text of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
-/// Why a stored row cannot be published. The row becomes a dead letter.
+/// Why a stored row cannot be published. It becomes a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// A value that this library never writes.
+    /// Never written by this library.
     #[error("{0}")]
     Damaged(String),
     /// A malformed or reserved header name (`Nats-Rollup`, `ce-id`), or CR, LF or NUL in a value.

@@ -186,14 +186,13 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// Maximum duration of leases and announcements. A later end means that the store's clock was set
-/// back.
+/// Longest lease and announcement. A later end means that the store's clock was set back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Partition number in `0..PARTITIONS`.
+    /// In `0..PARTITIONS`.
     pub partition: u16,
     /// Number of the acquisition; verdicts with an older epoch are rejected.
     pub epoch: i64,
@@ -202,7 +201,7 @@ pub struct Lease {
 /// Arguments of [`OutboxStore::fetch`].
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
-    /// Leases of the partitions to read.
+    /// Partitions to read.
     pub leases: &'a [Lease],
     /// Maximum rows, including waiting rows.
     pub limit: NonZeroU32,
@@ -217,7 +216,7 @@ pub struct FetchRequest<'a> {
 /// Arguments of [`OutboxStore::fetch_waiting`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingRequest<'a> {
-    /// Leases of the partitions to read.
+    /// Partitions to read.
     pub leases: &'a [Lease],
     /// Maximum rows.
     pub limit: NonZeroU32,
@@ -234,7 +233,7 @@ pub struct WaitingRequest<'a> {
 /// Result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Publishable messages, in sequence order per aggregate.
+    /// Publishable, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
     /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
     /// settles these verdicts at once, so no fetch meets the messages before they are due.
@@ -243,7 +242,7 @@ pub struct Fetched {
     pub more: bool,
 }
 
-/// Row of a due message.
+/// A due message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
     /// The row id.
@@ -252,26 +251,26 @@ pub struct FetchedRow {
     pub id: Option<MessageId>,
     /// The message's partition.
     pub partition: u16,
-    /// The message's aggregate, even of an unreadable row.
+    /// The aggregate, even of an unreadable row.
     pub aggregate: Aggregate,
     /// Whether the message is ordered within its aggregate.
     pub sequenced: bool,
-    /// Number of failures caused by the message.
+    /// Failures caused by the message.
     pub attempts: u32,
-    /// Number of failures of any kind, which increase the back-off.
+    /// Failures of any kind, which increase the back-off.
     pub failures: u32,
-    /// Whether the message was waiting, not pending.
+    /// Whether it was waiting, not pending.
     pub waited: bool,
     /// Time since recording, by the store's clock.
     pub age: Duration,
-    /// The message, or the fault of its row.
+    /// The message, or its fault.
     pub message: Result<Arc<Message>, RowFault>,
 }
 
-/// Outcome for a message, decided by the relay.
+/// Outcome for a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The broker has confirmed the message.
+    /// Confirmed by the broker.
     Published {
         /// Whether the row is kept as published until purged; otherwise it is deleted.
         keep: bool,
@@ -324,18 +323,18 @@ pub struct PurgeRequest {
     pub older_than: Option<Duration>,
     /// Minimum age of deduplication keys.
     pub keys_older_than: Duration,
-    /// [`Purged::next`] of the previous call; `None` begins a new round.
+    /// The last [`Purged::next`]; `None` begins a round.
     pub after: Option<MessageId>,
-    /// Maximum messages to read. A dropped day counts as one message.
+    /// Maximum messages to read. A dropped day counts as one.
     pub limit: NonZeroU32,
 }
 
 /// Result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purged {
-    /// Number of deleted messages.
+    /// Deleted message count.
     pub deleted: u64,
-    /// Position for [`PurgeRequest::after`] of the next call; `None` if the round is finished.
+    /// Next [`PurgeRequest::after`]; `None` after the last call of a round.
     pub next: Option<MessageId>,
 }
 
@@ -352,7 +351,7 @@ pub fn storable_error(error: &str) -> String {
         .collect()
 }
 
-/// Awaits a store call for at most `bound`. After a timeout the outcome is unknown.
+/// Awaits a call for at most `bound`. After a timeout the outcome is unknown.
 ///
 /// # Errors
 ///
@@ -400,22 +399,22 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The store call timed out. Its outcome is unknown.
+    /// Timed out. The outcome is unknown.
     #[error("{context}: no answer within {waited:?}")]
     Silent {
         /// The failed action.
         context: &'static str,
-        /// Duration of the call.
+        /// Call duration.
         waited: Duration,
     },
     /// An operator must act: a missing table, an old server, a rejected login, an untrusted
     /// certificate.
     #[error("{0}")]
     Setup(SetupProblem),
-    /// Another program wrote data that this library cannot read.
+    /// Unreadable data of another program.
     #[error("unexpected data in the outbox: {context}")]
     Corrupt {
-        /// What was found, and where.
+        /// Finding and place.
         context: String,
     },
 }
@@ -434,7 +433,7 @@ pub struct RowKey {
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
-    /// Message id that the row must have; `None` compares the row id alone.
+    /// Required message id; `None` compares the row id alone.
     pub id: Option<MessageId>,
     /// The message's partition.
     pub partition: u16,
@@ -465,7 +464,7 @@ impl FetchedRow {
         }
     }
 
-    /// Returns a settlement of this row.
+    /// Settles this row.
     #[must_use]
     pub fn with_verdict(&self, verdict: Verdict) -> Settlement {
         Settlement {

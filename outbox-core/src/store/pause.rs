@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// How long a message waits if its pause ended before it was set aside.
+/// Wait of a message whose pause has just ended.
 pub const UNPAUSED_WAIT: Duration = Duration::from_secs(1);
 
 /// A requested pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PauseRequest {
-    /// Paused aggregate type; `None` pauses all messages.
+    /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
     /// The reason; bounded by [`storable_error`](super::storable_error).
     pub reason: String,
-    /// The actor; bounded by [`storable_error`](super::storable_error).
+    /// Actor; bounded as `reason`.
     pub by: String,
     /// Duration by the store's clock, at most a century; `None`: until an operator ends the pause.
     pub lasts: Option<Duration>,
@@ -35,13 +35,13 @@ pub struct PauseRequest {
 /// A stored pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// Paused aggregate type; `None` for all messages.
+    /// Aggregate type; `None`: all messages.
     pub aggregate_type: Option<String>,
     /// The reason.
     pub reason: String,
     /// The actor.
     pub by: String,
-    /// Start, by the store's clock.
+    /// Start by store clock.
     pub since: OffsetDateTime,
     /// Time until the pause ends. Zero: it has ended, and its messages are being released. `None`:
     /// until an operator ends it.
@@ -49,13 +49,13 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Whether the pause is still in force.
+    /// Whether still in force.
     #[must_use]
     pub fn stands(&self) -> bool {
         self.ends_in != Some(Duration::ZERO)
     }
 
-    /// The paused aggregate type in words.
+    /// The scope in words.
     #[must_use]
     pub fn scope(&self) -> String {
         match &self.aggregate_type {

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::{BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, RowFault, StoreError, StoredMessage};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads single facts. Each method reads its own snapshot.
+/// Reads each fact from its own snapshot.
 pub trait OutboxReader: OutboxAdmin {
     /// Reads a message with its payload.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
@@ -54,54 +54,54 @@ pub trait OutboxReader: OutboxAdmin {
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
-/// A message with all stored data.
+/// All stored data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundMessage {
-    /// The message as listed.
+    /// The listed message.
     pub stored: StoredMessage,
     /// Time until the message is due. If unsequenced, the time includes its back-off.
     pub delayed_for: Option<Duration>,
-    /// The message, or the fault of its row.
+    /// The message, or its fault.
     pub message: Result<Message, RowFault>,
 }
 
-/// The outbox row of an aggregate with its last sequence.
+/// An aggregate's head row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregateHead {
-    /// The aggregate's last sequence.
+    /// Last sequence.
     pub last_sequence: u64,
-    /// Time of the aggregate's last recording.
+    /// Last recording time.
     pub recorded_at: OffsetDateTime,
 }
 
-/// A partition and its owner.
+/// A partition's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionOwner {
-    /// Partition number in `0..PARTITIONS`.
+    /// In `0..PARTITIONS`.
     pub partition: u16,
-    /// How often the partition was acquired.
+    /// Number of acquisitions.
     pub epoch: i64,
-    /// The relay with a live lease.
+    /// Live lease's owner.
     pub owner: Option<OwnerId>,
     /// The relay whose lease expired without being released: crashed, suspended, or cut off from
-    /// the database. The next acquisition clears this.
+    /// the database. Cleared when acquired.
     pub last_owner: Option<OwnerId>,
-    /// Time until the lease expires; zero without an owner.
+    /// Lease time left; zero without an owner.
     pub expires_in: Duration,
     /// Whether the store's clock was set back: the lease ends more than
     /// [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now and counts as expired.
     pub is_ahead: bool,
 }
 
-/// Criteria of [`OutboxReader::search_published`].
+/// Search criteria.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSearch {
-    /// The aggregate of the messages.
+    /// The messages' aggregate.
     pub aggregate: Option<Aggregate>,
     /// Earliest creation time of ids, by the writers' clocks; for a copy, the time of its replay.
     /// Ids without time always match.
     pub from: Option<OffsetDateTime>,
-    /// End of the creation time, exclusive.
+    /// Exclusive creation end.
     pub until: Option<OffsetDateTime>,
     /// Maximum messages read.
     pub looked_at_max: NonZeroU32,
@@ -109,10 +109,10 @@ pub struct PublishedSearch {
     pub limit: NonZeroU32,
 }
 
-/// Result of [`OutboxReader::search_published`].
+/// Search result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedFound {
-    /// Messages found, highest id first.
+    /// Highest id first.
     pub messages: Vec<FoundPublished>,
     /// Set if `looked_at_max` was reached: messages with ids of this millisecond or earlier may be
     /// unread.
@@ -122,7 +122,7 @@ pub struct PublishedFound {
 /// A published message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundPublished {
-    /// The message as listed.
+    /// The listed message.
     pub stored: StoredMessage,
     /// The causing event or request, if readable.
     pub causation_id: Option<String>,

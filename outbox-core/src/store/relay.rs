@@ -60,7 +60,7 @@ impl RelayHealth {
     /// By number.
     pub const ALL: [Self; 4] = [Self::Healthy, Self::Unknown, Self::Recovering, Self::Unhealthy];
 
-    /// Returns the fitness as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Relays {
         *counted = counted.saturating_add(relays);
     }
 
-    /// Number of relays of any fitness.
+    /// Relays of any fitness.
     #[must_use]
     pub fn alive(&self) -> u32 {
         let all = [self.healthy, self.unknown, self.recovering, self.unhealthy];
@@ -113,18 +113,18 @@ impl Relays {
     }
 }
 
-/// Where a relay reads messages.
+/// A relay's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RelayMode {
-    /// The relay polls the table.
+    /// Polls the table.
     #[default]
     Polling,
-    /// The relay reads the database log, and polls the table for other messages.
+    /// Reads the database log, and polls the table for other messages.
     Log,
 }
 
 impl RelayMode {
-    /// Returns the mode as a lower-case word.
+    /// A lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -138,18 +138,18 @@ impl RelayMode {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Registration {
-    /// Where the relay reads messages.
+    /// Source of messages.
     pub mode: RelayMode,
-    /// Where the relay publishes, if stated.
+    /// Destination, if stated.
     pub destination: Option<Destination>,
     /// Retention of published messages, if stated.
     pub retention: Option<Retention>,
-    /// Version of the relay's `outbox-core`, if stated.
+    /// Version of `outbox-core`, if stated.
     pub version: Option<String>,
 }
 
 impl Registration {
-    /// A registration with the version of this `outbox-core`.
+    /// States this `outbox-core`'s version.
     #[must_use]
     pub fn new(mode: RelayMode, destination: Option<Destination>, retention: Option<Retention>) -> Self {
         Self {
@@ -168,13 +168,13 @@ impl Registration {
     }
 }
 
-/// The component that fails.
+/// The failing component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleClass {
-    /// The database: fetching, settling or renewing fails.
+    /// Database: fetching, settling or renewing fails.
     Database,
-    /// The broker, which confirms no message.
+    /// Broker: confirms no message.
     Broker(FailureClass),
 }
 
@@ -203,13 +203,13 @@ impl TroubleClass {
 pub struct RelayTrouble {
     /// The failed component.
     pub class: TroubleClass,
-    /// Text of the last error, bounded by [`storable_error`](super::storable_error).
+    /// Last error, bounded by [`storable_error`](super::storable_error).
     pub error: String,
-    /// Duration of the failure when announced or read.
+    /// Failure duration when announced or read.
     pub failing_for: Duration,
 }
 
-/// What a relay announces with each renewal.
+/// Sent with each lease renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// Current health.
@@ -233,7 +233,7 @@ impl From<RelayHealth> for Announcement {
 /// A live relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRelay {
-    /// The relay's identity, new at each start.
+    /// Identity, new at each start.
     pub owner: OwnerId,
     /// Configured name, default host and process id; not unique. `None` if not stored.
     pub name: Option<String>,
@@ -254,7 +254,7 @@ pub struct ExpiredRelay {
     pub owner: OwnerId,
     /// As [`LiveRelay::name`].
     pub name: Option<String>,
-    /// Time since the announcement expired.
+    /// Time since expiry.
     pub expired_for: Duration,
     /// The relay's settings.
     pub registration: Registration,

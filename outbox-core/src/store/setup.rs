@@ -4,14 +4,14 @@
 
 use std::fmt;
 
-/// A problem that an operator must repair.
+/// A problem for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupProblem {
-    /// The kind of the condition.
+    /// The problem's kind.
     pub kind: SetupKind,
-    /// What the preflight observed, for people.
+    /// Observation, for people.
     pub seen: String,
-    /// How to repair the problem, often an SQL statement.
+    /// Repair, often a statement.
     pub repair: String,
 }
 
@@ -19,11 +19,11 @@ pub struct SetupProblem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupKind {
-    /// The server rejected user, password or database.
+    /// Rejected user, password or database.
     Login,
     /// No trusted TLS connection to the server.
     Tls,
-    /// The server's version or engine is not supported.
+    /// Unsupported server version or engine.
     Version,
     /// A table, column or row of the outbox is missing.
     Tables,
@@ -33,15 +33,15 @@ pub enum SetupKind {
     Rights,
     /// Row-level security hides rows of these tables.
     RowSecurity(Vec<String>),
-    /// A setting or state of server or database is wrong.
+    /// Wrong setting or state of server or database.
     Setting,
     /// A polling relay gets no new messages, because writers record to the database log.
     LeftToLog,
-    /// The database log does not exist.
+    /// Missing database log.
     LogMissing,
     /// A replication slot waits for open transactions.
     OpenTransactions,
-    /// The operation's kind does not fit the call.
+    /// Wrong operation for the call.
     Operation,
 }
 

@@ -173,8 +173,8 @@ impl Fetch {
         self.generation += 1;
     }
 
-    /// Called when every message in memory waits behind a sent message. If much of the window is
-    /// free (`starves`), the longest lane makes room for other aggregates.
+    /// Every message in memory waits behind a sent message. If much of the window is free
+    /// (`starves`), the longest lane makes room for other aggregates.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -207,8 +207,7 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// Row size estimate. A database sends all requested rows, so the number of rows follows from
-/// earlier sizes.
+/// A database sends all requested rows, so the number of rows follows from earlier sizes.
 #[derive(Debug, Default)]
 struct RowSize {
     /// Mean size of the last fetch, or three quarters of the previous estimate if larger.

@@ -218,7 +218,7 @@ impl Leases {
         }
     }
 
-    /// Returns whether a probe is due. A drain ends with its first failure, so it never probes.
+    /// A drain ends with its first failure, so it never probes.
     pub(super) fn check_up(&self, shared: &mut Shared<'_>) -> bool {
         if shared.mode == Mode::Drain {
             return false;

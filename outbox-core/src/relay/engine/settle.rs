@@ -225,7 +225,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Reports held verdicts. A renewal that began before the last rejection proves nothing.
+    /// A renewal that began before the last rejection proves nothing.
     pub(super) fn proved(&mut self, shared: &mut Shared<'_>) {
         if self.renewals.0 == self.renewals.1 {
             return;

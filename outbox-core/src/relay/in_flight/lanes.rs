@@ -15,8 +15,7 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// Key of a lane. A hash saves two strings per message; after a collision two aggregates share a
-/// lane.
+/// A hash saves two strings per message; after a collision two aggregates share a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -40,7 +39,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// Lanes in the order in which they became ready. May contain closed lanes.
+    /// In the order of becoming ready. May contain closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,
@@ -89,8 +88,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the next message to send. Blocks its lane until [`Self::proceed`],
-    /// [`Self::put_back`] or [`Self::close`].
+    /// Blocks the next message's lane until [`Self::proceed`], [`Self::put_back`] or
+    /// [`Self::close`].
     pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {
@@ -133,7 +132,7 @@ impl Lanes {
         self.removed(queue)
     }
 
-    /// Removes the partition's queued messages. Messages that are out stay out.
+    /// Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {

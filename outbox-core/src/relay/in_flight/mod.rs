@@ -69,8 +69,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// Adds a fetched row. If its lane was closed during the fetch, the row waits. Returns false if
-    /// the store rejects the closing verdict: the row then stays as it is.
+    /// If the row's lane was closed during the fetch, the row waits. Returns false if the store
+    /// rejects the closing verdict: the row then stays as it is.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
@@ -100,8 +100,7 @@ impl InFlight {
         count
     }
 
-    /// Whether verdicts that set messages aside are unrecorded: a scan would meet the same
-    /// messages.
+    /// Until these verdicts are recorded, a scan would meet the same messages.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
@@ -140,7 +139,7 @@ impl InFlight {
         self.close(out, verdict, None);
     }
 
-    /// Closes or continues the lane. `told` is reported once the verdict is recorded.
+    /// Reports `told` once the verdict is recorded.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -191,8 +190,8 @@ impl InFlight {
         true
     }
 
-    /// Returns a row to the store. Its lane stays closed until this verdict is settled too: a
-    /// settlement may contain the closing verdict and not this verdict.
+    /// The row's lane stays closed until this verdict is settled too: a settlement may contain the
+    /// closing verdict and not this verdict.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -212,7 +211,7 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Drops the partition's queued messages. Messages that are out stay out.
+    /// Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());
@@ -349,8 +348,8 @@ impl InFlight {
         self.refused.count()
     }
 
-    /// Ends a verdict's row. A message that was only set aside was not in flight. If its row is in
-    /// flight now, a later fetch has returned the row as due.
+    /// A message that was only set aside was not in flight. If its row is in flight now, a later
+    /// fetch has returned the row as due.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.key());

@@ -139,8 +139,8 @@ impl Verdicts {
         settled
     }
 
-    /// Returns the rejected settlement if it had a single verdict. The next settlement is as small:
-    /// rejected verdicts are often adjacent.
+    /// Returns the settlement if it had one verdict. The next settlement is as small: rejected
+    /// verdicts are often adjacent.
     pub(super) fn refused(&mut self) -> Option<Settling> {
         let sent = self.settling.verdicts.len();
         if !self.settling.is_retry {
@@ -180,8 +180,7 @@ impl Verdicts {
         dropped
     }
 
-    /// Drops lost verdicts. Verdicts of the running settlement are checked when that settlement has
-    /// failed.
+    /// Verdicts of the running settlement are checked when that settlement has failed.
     pub(super) fn lose(&mut self, is_lost: impl Fn(&Given) -> bool) -> Vec<Given> {
         let dropped: Vec<Given> = self.unsettled.extract_if(.., |given| is_lost(given)).collect();
         self.ended(&dropped);
@@ -261,8 +260,7 @@ impl Refused {
         self.verdicts.pop_front()
     }
 
-    /// Removes all rejected verdicts for a retry: the store has recorded a rejected verdict, so it
-    /// may record the others.
+    /// The store recorded a rejected verdict, so it may record other rejected verdicts.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }

@@ -15,20 +15,20 @@ use uuid::Uuid;
 use super::super::{MessageStatus, Selection};
 use crate::message::{Aggregate, MessageId};
 
-/// Items that an operation processes.
+/// An operation's items.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperationScope {
-    /// Messages, for a retry, skip or replay.
+    /// Messages of a retry, skip or replay.
     pub selection: Selection,
-    /// Maximum number of messages.
+    /// Maximum messages.
     pub first: Option<NonZeroU64>,
     /// Names of aggregates, consumers or dead letters.
     pub names: Vec<String>,
 }
 
 impl OperationScope {
-    /// A scope of the selected messages.
+    /// The selected messages.
     #[must_use]
     pub fn messages(selection: Selection) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl OperationScope {
         }
     }
 
-    /// Sets the maximum number of messages.
+    /// Sets maximum messages.
     #[must_use]
     pub fn first(mut self, first: Option<NonZeroU64>) -> Self {
         self.first = first;
         self
     }
 
-    /// A scope of items by name.
+    /// Items by name.
     #[must_use]
     pub fn names(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -53,13 +53,13 @@ impl OperationScope {
         }
     }
 
-    /// A scope of aggregates.
+    /// Scope of aggregates.
     #[must_use]
     pub fn aggregates(aggregates: &[Aggregate]) -> Self {
         Self::names(aggregates.iter().map(ToString::to_string))
     }
 
-    /// Returns the scope as a JSON object.
+    /// A JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let selection = self.selection.clone();
@@ -75,7 +75,7 @@ impl OperationScope {
             first: self.first,
             names: self.names.clone(),
         };
-        // Serializing never fails. If it did, `from_json` would reject the empty text.
+        // Serializing never fails, and `from_json` rejects an empty text.
         serde_json::to_string(&written).unwrap_or_default()
     }
 
@@ -113,7 +113,7 @@ impl OperationScope {
     }
 }
 
-/// Formats a time. RFC 3339 has years of four digits, so other years are clamped.
+/// RFC 3339 has years of four digits, so other years are clamped.
 fn text(time: OffsetDateTime) -> String {
     let first = datetime!(0000-01-01 00:00 UTC);
     let utc = time
