@@ -51,7 +51,6 @@ impl Catalogue {
         for descriptor in descriptors {
             let key = (descriptor.aggregate, descriptor.name, descriptor.version);
             if let Some(first) = by_key.insert(key, descriptor) {
-                // Ordered by source position: the linker's order varies.
                 let (first, second) = if (first.file, first.line) <= (descriptor.file, descriptor.line) {
                     (first, descriptor)
                 } else {

@@ -73,7 +73,6 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
         .format(&Rfc3339)
         .unwrap_or_default();
     let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
-    // Hot path: ASCII values are not scanned.
     let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
     add("ce-specversion", "1.0".to_owned());
     add("ce-id", message.event_id.to_string());
@@ -301,7 +300,7 @@ pub enum DecodeError {
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Length of the value in characters; the value itself may be personal data.
+        /// Characters of the value, which may be personal data.
         chars: usize,
     },
 }

@@ -267,7 +267,6 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// Floats have no stable text; booleans identify nothing.
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

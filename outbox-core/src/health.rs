@@ -119,7 +119,6 @@ pub(crate) struct Vitals {
     pub(crate) broker_failing: Option<Trouble>,
     pub(crate) refused: usize,
     pub(crate) refusal: String,
-    /// Since when due messages lack a confirmation.
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) handed_over: bool,
     pub(crate) pauses: Vec<String>,
@@ -127,7 +126,6 @@ pub(crate) struct Vitals {
     pub(crate) halted: u64,
 }
 
-/// Activities fail separately, for example through a locked table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -176,7 +174,6 @@ const SILENCE_MIN: Duration = Duration::from_secs(30);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
-    /// A lasting failure keeps its start time.
     pub(crate) fn note(trouble: &mut Option<Self>, class: TroubleClass, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);

@@ -39,7 +39,7 @@ pub struct Payload {
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The bytes may hold personal data.
+        // Possible personal data.
         f.debug_struct("Payload")
             .field("content_type", &self.content_type)
             .field("bytes", &self.bytes.len())

@@ -134,13 +134,13 @@ fn may_have_nameless_fields(value: &Value) -> bool {
         .is_none_or(|values| values.values().any(Value::is_array))
 }
 
-/// Normalizes a field name: a misspelled `Email` or `e-mail` is just as sensitive.
+/// A misspelled `Email` or `e-mail` is just as sensitive.
 fn plain(name: &str) -> String {
     let name = name.chars().filter(|c| !matches!(c, '_' | '-'));
     name.flat_map(char::to_lowercase).collect()
 }
 
-/// Both parsers bound the depth, and so the recursion.
+/// Both parsers bound the recursion.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {

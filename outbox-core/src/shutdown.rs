@@ -12,7 +12,7 @@ pub use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // Signal handlers are installed at once: an early signal must not end the process.
+    // An early signal must not end the process.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {

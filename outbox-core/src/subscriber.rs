@@ -237,7 +237,7 @@ pub struct Incoming {
 
 impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The payload may be personal data.
+        // Possible personal data.
         f.debug_struct("Incoming")
             .field("subject", &self.subject)
             .field("payload_bytes", &self.payload.len())

@@ -124,7 +124,7 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_unpublished.unwrap_or_default().as_secs_f64());
     }
 
-    /// Sets the backlog gauges to NaN: the last count is stale, and zero would be wrong too.
+    /// NaN backlog gauges: the last count is stale, and zero would be wrong.
     pub(crate) fn forget_backlog() {
         for name in [PENDING, DEFERRED, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
@@ -141,7 +141,7 @@ mod facade {
         gauge(UNHEALTHY, u64::from(relays.unhealthy));
     }
 
-    /// Sets the number of relays to NaN: without leases the number is unknown.
+    /// Without leases the number of relays is unknown.
     pub(crate) fn leases_ran_out() {
         gauge(LEASES, 0);
         for name in [RELAYS, UNHEALTHY] {

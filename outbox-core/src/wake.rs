@@ -109,8 +109,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Isolates hints per thread, which makes a simulation deterministic. Each listener has its own
-/// channel, because a channel wakes its receivers in no particular order.
+/// Makes a simulation deterministic. Each listener has its own channel, because a channel wakes its
+/// receivers in any order.
 mod isolation {
     use std::cell::RefCell;
 

@@ -31,7 +31,6 @@ impl Aggregate {
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        // The high bits of FNV-1a are mixed better than the low bits.
         u16::try_from((hash ^ (hash >> 32)) % u64::from(PARTITIONS)).unwrap_or_default()
     }
 }
@@ -46,7 +45,7 @@ impl fmt::Display for Aggregate {
 mod tests {
     use super::*;
 
-    /// Stored rows contain these partitions: other partitions would lose the order of messages.
+    /// Stored rows contain partitions: a change loses message order.
     #[test]
     fn partitions_are_frozen() {
         let partition = |id: &str| Aggregate::new("order", id).partition();

@@ -78,7 +78,7 @@ impl Events {
         self.0.len()
     }
 
-    /// Whether it is empty.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -118,7 +118,7 @@ pub struct Message {
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers may be personal data.
+        // Possible personal data.
         f.debug_struct("Message")
             .field("id", &self.id)
             .field("event_id", &self.event_id)

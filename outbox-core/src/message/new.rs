@@ -32,7 +32,7 @@ pub struct NewMessage {
 
 impl fmt::Debug for NewMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Payload and headers may be personal data.
+        // Possible personal data.
         f.debug_struct("NewMessage")
             .field("id", &self.id)
             .field("aggregate", &self.aggregate)

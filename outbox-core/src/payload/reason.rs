@@ -22,7 +22,6 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         let found = text
             .split_once(": ")
             .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
-        // The expectation follows anything quoted.
         let expected = text.rsplit_once(", expected ").filter(|_| {
             !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
         });
@@ -38,7 +37,6 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     format!("{reason},{place}").trim_end_matches(',').to_owned()
 }
 
-/// serde's problem words.
 const WRONG: &[&str] = &[
     "invalid type",
     "invalid value",
@@ -51,7 +49,6 @@ fn is_of_value(what: &str) -> bool {
     matches!(what, "invalid type" | "invalid value")
 }
 
-/// serde's value kinds.
 const FOUND: &[&str] = &[
     "string",
     "integer",

@@ -179,7 +179,7 @@ mod cbor {
             (b"".as_slice(), "ends in the middle"),
             (b"\xa2\x66sens", "ends in the middle"),
             (b"\x1c", "not CBOR at byte 0"),
-            // A personal text instead of a number.
+            // Personal text, no number.
             (b"\xa1\x66sensor\x66CANARY", "does not fit"),
             (b"\xa2\x66sensor\x07\x66values\x80\x00", "1 bytes follow"),
             (&deep, "does not fit"),

@@ -74,7 +74,7 @@ impl Checkup {
         self.state == State::Unhealthy
     }
 
-    /// Drops probe results: without unhealthy relays they do not count.
+    /// Without unhealthy relays, probe results do not count.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -137,8 +137,7 @@ impl Checkup {
         self.recovered_at = Some(Instant::now());
     }
 
-    /// Delays the trial: an immediate trial would acquire the released partitions before other
-    /// relays.
+    /// An immediate trial would acquire the released partitions before other relays.
     pub(super) fn handed_over(&mut self) {
         if self.state == State::Unhealthy {
             self.trial_at = self.trial_at.max(Instant::now() + self.patience);

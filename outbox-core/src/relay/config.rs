@@ -82,7 +82,7 @@ pub struct RelayConfig {
     pub policy: EventPolicy,
     /// Failure policies by event type (`order.placed`). Default: none.
     pub policies: BTreeMap<String, EventPolicy>,
-    /// Default 7 days.
+    /// Retention; default 7 days.
     pub retention: Retention,
     /// Retention of deduplication keys, from recording. Must exceed the time in which a service may
     /// repeat a save. At least an hour, default 7 days.

@@ -14,7 +14,7 @@ use crate::telemetry;
 
 const WAITING_IDLE_FACTOR: u32 = 5;
 
-/// Number of vain wake-ups after which `poll_min` applies.
+/// Vain wake-ups until `poll_min` applies.
 const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]

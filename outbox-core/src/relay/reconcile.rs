@@ -183,7 +183,6 @@ pub async fn reconcile_with_progress(
 
 fn in_text(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
-    // RFC 3339 has years of four digits.
     text.unwrap_or_else(|_| time.to_string())
 }
 

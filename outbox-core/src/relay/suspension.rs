@@ -24,7 +24,7 @@ impl Clocks {
 }
 
 impl Default for Clocks {
-    /// Uses the system's clocks: tests pause Tokio's clock.
+    /// Tests pause Tokio's clock.
     fn default() -> Self {
         let (wall, monotonic) = (SystemTime::now(), Instant::now());
         Self::new(move || {

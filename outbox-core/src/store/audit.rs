@@ -169,7 +169,7 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// Without a reason.
+    /// Intent without reason.
     #[must_use]
     pub fn of(actor: impl AsRef<str>) -> Self {
         Self {
@@ -341,7 +341,7 @@ impl Operation {
         }
     }
 
-    /// Whether it ended.
+    /// Whether the operation has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished_at.is_some()

@@ -101,7 +101,7 @@ impl Headers {
     /// [`RowFault::Damaged`] if `json` is not a JSON object of strings. [`RowFault::Header`] if a
     /// header may not be sent.
     pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
-        // The error of serde_json quotes values, which may be personal data.
+        // serde_json's error may quote personal data.
         let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
             RowFault::Damaged(format!(
                 "headers are not a JSON object of texts (line {}, column {})",

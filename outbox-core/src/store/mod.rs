@@ -192,7 +192,7 @@ pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 /// Ownership of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// In `0..PARTITIONS`.
+    /// Partition in `0..PARTITIONS`.
     pub partition: u16,
     /// Number of the acquisition; verdicts with an older epoch are rejected.
     pub epoch: i64,

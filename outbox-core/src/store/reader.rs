@@ -77,7 +77,7 @@ pub struct AggregateHead {
 /// A partition's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionOwner {
-    /// In `0..PARTITIONS`.
+    /// Partition in `0..PARTITIONS`.
     pub partition: u16,
     /// Number of acquisitions.
     pub epoch: i64,
@@ -112,7 +112,7 @@ pub struct PublishedSearch {
 /// Search result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedFound {
-    /// Highest id first.
+    /// Messages, newest first.
     pub messages: Vec<FoundPublished>,
     /// Set if `looked_at_max` was reached: messages with ids of this millisecond or earlier may be
     /// unread.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 const SOURCE: &str = "shop";
 
-/// With `OUTBOX_BLESS=1`, the test rewrites the file of vectors.
+/// `OUTBOX_BLESS=1` rewrites the vectors.
 #[test]
 fn wire_format_vectors_are_current() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/wire-format.json");
@@ -90,7 +90,6 @@ fn vector(name: &str, message: &Message) -> Value {
     })
 }
 
-/// Builds the subject of a message, as in docs/wire-format.md.
 fn subject(message: &Message) -> String {
     let token = |text: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';

@@ -97,7 +97,6 @@ impl Fetch {
         if !Self::may_begin(shared) {
             return None;
         }
-        // A drain does not wait before the final empty query.
         let query = match shared.mode {
             Mode::Drain if shared.in_flight.is_empty() => shared.poller.not_ended(),
             _ => shared.poller.due(shared.breaker.is_refusing()),

@@ -146,7 +146,6 @@ impl Leases {
         }
         renewed.lost = change.lost;
         if !renewed.lost.is_empty() {
-            // A drain queries again until ended pauses are released.
             self.releases |= finished.unwrap_or(true);
             report_lost(has_table, renewed.lost.len());
         } else if has_read {
@@ -168,7 +167,7 @@ impl Leases {
             && since.elapsed() < shared.config.lease_ttl * 2
     }
 
-    /// A drain (`Relay::drain`) returns the first failure, and waits until ended pauses are released.
+    /// A drain returns the first failure, and waits for the release of ended pauses.
     fn pauses_finished(
         &mut self,
         shared: &mut Shared<'_>,
@@ -260,7 +259,6 @@ impl Leases {
                 shared.store.forget();
                 shared.store.settle_after = None;
                 shared.ownership.doubt();
-                // Failures before the trial do not count in the trial.
                 shared.health.update(|vitals| {
                     vitals.broker_failing = None;
                     for activity in WORK {

@@ -43,9 +43,9 @@ const SETTLE_LINGER: Duration = Duration::from_millis(20);
 /// Pause before the next fetch that leaves out crowded lanes.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const PUBLISHES_PER_TURN: usize = 32;
-/// Maximum time of a shutdown's last settlement, after the last confirmation.
+/// Maximum time of a shutdown's last settlement.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// Maximum time for releasing leases and closing the connection.
+/// Maximum time of releasing leases.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 () = hurry.cancelled(), if self.waits_long() => {
-                    // Publishing stops, but confirmed messages are still settled.
                     self.stopping = Some(Stopping::after(Duration::ZERO));
                     Ok(())
                 }
@@ -308,7 +307,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if under_way.upkeep.probing.is_none() {
             at(self.leases.next_probe_at(shared));
         }
-        // A complete drain has nothing to poll for.
         if under_way.fetching.is_none() && Fetch::may_begin(shared) && !self.has_found_all() {
             at(Some(shared.poller.next_at()));
         }
@@ -344,13 +342,13 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         Ok(!renewed.lost.is_empty())
     }
 
-    /// Prepares a handover. Must be called only when no publish is in flight.
+    /// Must be called only when no publish is in flight.
     async fn hand_over(&mut self) {
         self.leases.hands_over = false;
         self.abandon().await;
         let shared = &mut self.shared;
         if shared.store.is_failing(Activity::Settling) {
-            // The verdicts cannot be settled: the next owner resends published messages.
+            // The next owner resends published messages.
             self.fetch.forget();
             shared.in_flight.let_go();
             self.under_way.settling = None;
@@ -373,7 +371,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     fn forget(&mut self, lost: &[u16]) {
         self.fetch.forget();
         self.shared.in_flight.forget(lost);
-        // Without partitions, no work can fail.
         self.shared.store.forget();
         self.shared.poller.restart();
     }

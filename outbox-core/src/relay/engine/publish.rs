@@ -47,8 +47,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
 }
 
 impl Publish {
-    /// Sends messages. Returns whether no message was left to send with less than half of the
-    /// window in use.
+    /// Returns whether no message was left to send with less than half of the window in use.
     pub(super) fn step(
         shared: &mut Shared<'_>,
         on_their_way: usize,

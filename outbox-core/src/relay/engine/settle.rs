@@ -131,7 +131,7 @@ impl<'a> Settle<'a> {
         if nothing_is_taken && !is_retry {
             return failed(shared, error);
         }
-        // The error is kept until the end, so that a drain reaches all messages.
+        // A drain must reach all messages.
         if shared.mode == Mode::Drain {
             self.refusal.get_or_insert(error);
         }
@@ -204,7 +204,6 @@ impl<'a> Recorder<'a> {
         let refused = verdicts.len().saturating_sub(accepted);
         let mut all = Vec::new();
         for given in verdicts {
-            // The store rejects a verdict without a lease.
             if let Some(lease) = settled.lease_of(given.settlement.partition) {
                 let recorded = of_lease(&mut all, lease);
                 recorded.published += u64::from(given.is_published());
@@ -264,7 +263,7 @@ impl<'a> Recorder<'a> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = self.hook
-            // The dead letter is recorded, and nothing that the hook touches is used afterwards.
+            // Nothing that the hook touches is used afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");

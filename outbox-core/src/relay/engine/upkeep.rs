@@ -111,7 +111,7 @@ impl Purge {
             },
             keys_older_than: config.dedup_key_retention,
             after: None,
-            // Jitter: relays that start together do not purge together.
+            // Jitter separates relays.
             next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
         }
     }

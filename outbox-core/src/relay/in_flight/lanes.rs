@@ -132,7 +132,6 @@ impl Lanes {
         self.removed(queue)
     }
 
-    /// Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {

@@ -100,7 +100,7 @@ impl InFlight {
         count
     }
 
-    /// Until these verdicts are recorded, a scan would meet the same messages.
+    /// A scan would meet the messages again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
@@ -139,7 +139,6 @@ impl InFlight {
         self.close(out, verdict, None);
     }
 
-    /// Reports `told` once the verdict is recorded.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -211,7 +210,6 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.key());

@@ -257,7 +257,6 @@ async fn backlog_gauges_end_with_partition_0() {
             counted.iter().all(|value| !value.is_nan()) && counted.contains(&10.0),
             "{counted:?}"
         );
-        // Another relay acquires all partitions and keeps renewing them.
         let other = outbox_core::OwnerId::fresh();
         store.expire_leases();
         let leases = store.acquire(other, Duration::from_secs(600), 64).await.unwrap();

@@ -61,7 +61,6 @@ async fn database_outage_settles_before_publishing_more() {
     let relay = relay_of(&store, &broker, quick());
     let shutdown = CancellationToken::new();
     let outage = async {
-        // The outage begins before any settlement.
         while broker.publishes() == 0 {
             tokio::task::yield_now().await;
         }
@@ -85,7 +84,6 @@ async fn database_outage_settles_before_publishing_more() {
 /// database.
 #[tokio::test(start_paused = true)]
 async fn database_outage_causes_few_retries() {
-    // Commits of other tests would wake the relay.
     let _alone = outbox_core::wake::isolate();
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 100, 1);
@@ -111,7 +109,6 @@ async fn database_outage_causes_few_retries() {
 async fn misconfigured_event_type_does_not_stop_other_types() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1500, 1);
-    // More aggregates fail than one batch holds.
     broker.fail_matching(
         |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 1200),
         FailureClass::Configuration,

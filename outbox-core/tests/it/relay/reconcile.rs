@@ -43,7 +43,6 @@ async fn reconcile_rejects_spans_beyond_consumer_retention() {
     credit(&store, 1, 3);
     relay_of(&store, &broker, quick()).drain().await.unwrap();
     broker.lose_tail(3);
-    // The store's clock started long ago.
     let now = time::OffsetDateTime::now_utc();
     let span = Span {
         from: store.now() - DAY,

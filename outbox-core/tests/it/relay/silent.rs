@@ -24,7 +24,6 @@ const CALLS: [(&str, usize); 12] = [
     ("backlog", 0),
 ];
 
-/// The call `finish_pauses` needs a pause that ends soon.
 async fn pause_for(call: &str, store: &MemoryStore) {
     if call == "finish_pauses" {
         pause(store, Some("account"), Some(Duration::from_secs(1))).await;
@@ -149,7 +148,6 @@ async fn partitions_of_an_unanswered_release_are_not_lost() {
     assert_eq!(ledger.copies(), 0);
 }
 
-/// Purging and counting delay no other activity.
 #[tokio::test(start_paused = true)]
 async fn purging_continues_after_an_unanswered_purge() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

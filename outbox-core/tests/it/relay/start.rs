@@ -124,7 +124,7 @@ impl Write for Told {
     }
 }
 
-/// A broker that is first down, then without its stream, then answers with a warning.
+/// A broker: down, without stream, then with a warning.
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
@@ -145,7 +145,7 @@ impl Publisher for Late {
     }
 }
 
-/// A database that is first down, then without tables.
+/// First down, then without tables.
 struct ComesUp(AtomicU32);
 
 impl ComesUp {

@@ -27,7 +27,6 @@ struct Group {
 }
 
 impl Group {
-    /// Starts relays and waits until each relay has its share of the partitions.
     async fn of(relays: u64) -> Self {
         Self::configured(relays, quick()).await
     }
@@ -98,7 +97,6 @@ impl Group {
     }
 }
 
-/// Causes of an unreachable broker: expired credentials, a firewall, a node without a route.
 #[tokio::test(start_paused = true)]
 async fn relay_without_broker_hands_over_and_recovers() {
     for way in [
@@ -174,8 +172,6 @@ async fn relay_hands_over_despite_publish_timeouts_beyond_its_lease() {
     }
 }
 
-/// Causes of failing fetches or settlements: a network that drops large packets, or a missing
-/// privilege.
 #[tokio::test(start_paused = true)]
 async fn relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
@@ -373,7 +369,6 @@ async fn lone_relay_keeps_its_partitions() {
     group.end().await;
 }
 
-/// The relay without partitions must start a trial.
 #[tokio::test(start_paused = true)]
 async fn relay_takes_back_partitions_of_a_dead_relay() {
     let mut group = Group::of(2).await;

@@ -144,7 +144,6 @@ impl OutboxStore for Watched {
             .filter(|lease| !left.contains(lease))
             .copied()
             .collect();
-        // The lost partition is free again at once, under a new epoch.
         store.release(owner, &lost).await?;
         self.lost.lock().unwrap().clear();
         store.renew(owner, &left, ttl).await

@@ -39,7 +39,6 @@ async fn crash_at_any_await_point_loses_and_reorders_nothing() {
             let mut drain = pin!(relay.drain());
             poll_times(drain.as_mut(), polls).await
         };
-        // The dead relay's leases must expire first.
         tokio::time::advance(quick().lease_ttl).await;
         relay_of(&store, &broker, quick()).drain().await.unwrap();
         let ledger = Ledger::of(&store, &broker);
@@ -77,7 +76,7 @@ async fn local_commit_is_published_without_waiting_for_a_poll() {
     }
 }
 
-/// Measures the publish latency of a commit, with a relay that polls every 14 seconds.
+/// Publish latency with a relay that polls every 14 seconds.
 async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(
@@ -99,7 +98,7 @@ async fn from_commit_to_stream() -> Duration {
     took
 }
 
-/// A database sends all requested rows, even rows that no longer fit into memory.
+/// A database sends all requested rows, even if memory is full.
 #[tokio::test(start_paused = true)]
 async fn fetch_requests_about_as_many_rows_as_fit() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
