@@ -89,9 +89,8 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// Descriptors of the type's events: one per struct or enum variant.
     const DESCRIPTORS: &'static [EventDescriptor];
 
-    /// Names of sensitive fields in the payload, for masking by
-    /// [`SensitiveFields`](crate::SensitiveFields). Payloads are stored, sent and handled unmasked.
-    /// Default: none.
+    /// Sensitive payload fields, for masking by [`SensitiveFields`](crate::SensitiveFields).
+    /// Payloads are stored, sent and handled unmasked. Default: none.
     ///
     /// The derive uses all names under which serde reads or writes a field, and fails if the names
     /// are unknown (`flatten`, tuples, `transparent`, `into`). A custom `Serialize` must use the
@@ -141,8 +140,8 @@ pub struct EventDescriptor {
 /// Matches any name.
 const ANY: &str = "*";
 
-/// Descriptors that select messages by pattern. Version 0 selects messages of any version, for
-/// handlers of undecoded messages.
+/// Pattern descriptors. Version 0 selects messages of any version, for handlers of undecoded
+/// messages.
 impl EventDescriptor {
     /// Selects every message.
     pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
@@ -180,7 +179,7 @@ impl EventDescriptor {
         self.is_selection() && self.aggregate == ANY
     }
 
-    /// Whether the descriptor selects all event types of one aggregate type.
+    /// Whether the descriptor selects one aggregate type.
     #[must_use]
     pub fn is_whole_aggregate(&self) -> bool {
         self.is_selection() && self.name == ANY && self.aggregate != ANY
@@ -232,7 +231,7 @@ impl fmt::Display for AggregateId {
     }
 }
 
-/// A key that identifies an aggregate: UUIDs, strings, integers, and newtypes over them.
+/// An aggregate key: UUIDs, strings, integers, and newtypes over them.
 ///
 /// Equal keys must give the same text forever. For a newtype:
 ///

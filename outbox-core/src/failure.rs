@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// Maximum bytes of a text: a server may quote large values.
+/// A server may quote large values.
 const TEXT_MAX: usize = 8 * 1024;
 
 /// An error with its distinct causes in one line, outermost first, cut after 8 KiB.

@@ -28,7 +28,7 @@ pub enum Health {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, or hanging in the loop or a handler: restart the process.
+    /// Not started, ended, or hanging in loop or handler: restart it.
     Stopped {
         /// The problem.
         reason: String,

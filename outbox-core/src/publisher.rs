@@ -19,8 +19,8 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok` means that the stream has stored the message, now or earlier. A weaker
-///   reply of the broker is [`FailureClass::Unknown`].
+/// * **Confirmed.** `Ok`: the stream has stored the message, now or earlier. A weaker reply of the
+///   broker is [`FailureClass::Unknown`].
 /// * **Same id.** The message id is the broker's deduplication id: within the duplicate window,
 ///   publishing again is harmless.
 /// * **Concurrent.** The relay pipelines calls, but never two messages of one aggregate.
@@ -28,9 +28,8 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 /// * **Cancellation.** The outcome is unknown: the message may still be stored later.
 /// * **On `Err`.** Only [`FailureClass::Permanent`] proves that a retry is pointless.
 pub trait Publisher: Send + Sync + 'static {
-    /// Returns the destination by this publisher's settings; `None` if the settings name none. Two
-    /// destinations are equal exactly if both publishers send each message to the same place under
-    /// the same source.
+    /// Returns the configured destination, if any. Two destinations are equal exactly if both
+    /// publishers send each message to the same place under the same source.
     fn destination(&self) -> Option<Destination>;
 
     /// Publishes one message and waits for its confirmation.
@@ -138,8 +137,8 @@ pub trait StreamReader: StreamSearch {
     /// began.
     ///
     /// * **Bounded.** Holds one batch of headers in memory.
-    /// * **Complete.** A message stored several times is passed to `see` as often.
-    ///   [`StreamExtent::foreign`] counts entries that are no outbox messages.
+    /// * **Complete.** A message stored several times comes as often. [`StreamExtent::foreign`]
+    ///   counts entries that are no outbox messages.
     /// * **Read-only.** Fails with [`FailureClass::Configuration`] if reading would remove messages
     ///   from the stream.
     /// * **On `Err`** or drop, `see` may have received a part of the messages. Start over.
@@ -232,9 +231,9 @@ pub enum FailureClass {
     Configuration,
     /// The message can never be stored. Dead-letter it at once.
     Permanent,
-    /// No stream captures the subject, so nothing was sent. Back off; counts an attempt.
+    /// No stream captures the subject; nothing was sent. Back off; counts an attempt.
     Uncaptured,
-    /// A rejection without a known class. Back off; counts an attempt, so that retries end.
+    /// An unclassified rejection. Back off; counts an attempt, so that retries end.
     Unclassified,
 }
 

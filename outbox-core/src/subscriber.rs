@@ -79,8 +79,7 @@ pub struct ConsumerStanding {
     pub unacknowledged: u64,
     /// Maximum unacknowledged messages; `None`: unbounded.
     pub max_unacknowledged: Option<u64>,
-    /// Age of the oldest undelivered or unacknowledged message; `None` if there is none or the
-    /// broker does not report the age.
+    /// Age of the oldest undelivered or unacknowledged message, if any and reported.
     pub oldest_age: Option<Duration>,
     /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
@@ -99,7 +98,7 @@ pub struct StreamFacts {
     pub duplicate_window: Option<Duration>,
     /// Stream sequence of the oldest message.
     pub first_stream_sequence: Option<u64>,
-    /// The last assigned stream sequence; 0 if the stream has assigned none.
+    /// The last assigned stream sequence; 0 if none.
     pub last_stream_sequence: u64,
     /// Messages on the stream.
     pub messages: u64,
@@ -144,13 +143,13 @@ pub struct ConsumerSpec {
     /// Whether every event of the aggregate types of `events` is requested.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
-    /// subject. The inbox only counts their messages. Without `whole_aggregates` empty.
+    /// subject. The inbox only counts their messages. Otherwise empty.
     pub siblings: Vec<&'static EventDescriptor>,
     /// Maximum unacknowledged deliveries of all processes together.
     pub in_flight_max: usize,
     /// Maximum prefetched deliveries.
     pub prefetch: usize,
-    /// Where the consumer starts if the broker does not have it yet.
+    /// For new consumers.
     pub start_at: StartAt,
 }
 

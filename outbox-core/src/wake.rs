@@ -118,7 +118,6 @@ mod isolation {
 
     use super::Wake;
 
-    /// Local and remote channels.
     type Listeners = [Vec<watch::Sender<u64>>; 2];
 
     thread_local! {

@@ -32,13 +32,12 @@ pub trait MessageLog: Send + Sync + 'static {
 
     /// Starts reading after the stored position. `None` if another relay reads the log.
     ///
-    /// A lost, replaced or foreign log is recreated. Then every logged message that the old log may
-    /// not have delivered becomes a pending message of the table: messages may come twice, but none
-    /// is lost.
+    /// A lost, replaced or foreign log is recreated. Logged messages that the old log may not have
+    /// delivered become pending in the table: messages may come twice, but none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
     /// Returns a log position after everything committed before this call. A running reading
-    /// reaches that position without further messages.
+    /// reaches it without further messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads table rows that decide whether log messages may be published. Takes no locks.
@@ -46,7 +45,7 @@ pub trait MessageLog: Send + Sync + 'static {
 
     /// Moves logged messages that the stored position has not passed to the table, as pending.
     ///
-    /// Returns the messages that are now in the table or certainly deleted. The caller retries all
+    /// Returns the messages that are now in the table or certainly deleted. The caller retries
     /// other messages, which the table does not show yet.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
@@ -156,7 +155,7 @@ pub struct Logged {
 pub struct Retained {
     /// Bytes kept.
     pub bytes: u64,
-    /// Bytes until the database drops the log; `None`: the database never drops the log.
+    /// Bytes until the database drops the log; `None`: never.
     pub safe: Option<u64>,
 }
 
@@ -176,7 +175,7 @@ pub struct Look {
     pub first: Vec<Aggregate>,
     /// Whether any aggregate is blocked or message pending.
     pub any: bool,
-    /// Whether more than [`PENDING_MAX`] messages are pending; their aggregates are then unknown.
+    /// Whether more than [`PENDING_MAX`] messages are pending, with unknown aggregates.
     pub is_flooded: bool,
     /// Requested messages that are still logged.
     pub logged: Vec<MessageId>,
@@ -186,5 +185,5 @@ pub struct Look {
     pub now: OffsetDateTime,
 }
 
-/// Maximum pending messages in the table. Above it, no log message is published.
+/// Maximum pending messages in the table. Above, no log message is published.
 pub const PENDING_MAX: usize = 10_000;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{RelayHealth, Relays};
 
-/// Maximum interval between probes: health reports the failure between two probes.
+/// Short enough that health reports the failure between two probes.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum interval between trials: a failing trial delays its messages.

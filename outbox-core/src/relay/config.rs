@@ -23,8 +23,7 @@ pub enum PoisonPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
-    /// Number of rejections after which a message becomes a dead letter. Outages do not count. At
-    /// least 1, default 20.
+    /// Rejections until a message is a dead letter. Outages do not count. At least 1, default 20.
     pub attempts_max: u32,
     /// How long the aggregate waits after a failure. 0 < min ≤ max, default 100 ms to 30 s.
     pub backoff: Backoff,
@@ -45,12 +44,11 @@ impl Default for EventPolicy {
 /// Retention of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// Published messages are kept at least this long (an hour or more), for audits, replays and
-    /// reconciling.
+    /// Keeps messages at least an hour, for audits, replays and reconciling.
     KeepFor(Duration),
-    /// Published messages are kept until an operator deletes them.
+    /// Keeps messages until an operator deletes them.
     Keep,
-    /// Published messages are deleted at once: fastest, but no audits, replays or reconciling.
+    /// Deletes messages at once: fastest, but no audits, replays or reconciling.
     Delete,
 }
 
@@ -67,9 +65,8 @@ impl Retention {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayConfig {
-    /// Lifetime of an unrenewed lease, after which another relay takes over a crashed relay's
-    /// partitions. A database outage longer than a sixth of the lifetime interrupts publishing. 300
-    /// ms to 10 min, default 15 s.
+    /// Lifetime of an unrenewed lease, and takeover delay after a crash. A database outage longer
+    /// than a sixth of the lifetime interrupts publishing. 300 ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
     /// Payload bytes that end one fetch. The relay fetches while less than half as many bytes are
     /// in memory. More than 0, default 32 MiB.
@@ -92,8 +89,7 @@ pub struct RelayConfig {
     pub stuck_after: Duration,
     /// Whether the relay starts although a live relay of the outbox has another destination or
     /// source. Each message then goes to the destination of the relay that owns its partition. Only
-    /// for a move without a pause: set this on the new relays, then stop the old relays. Default
-    /// false.
+    /// for a move without a pause: set on new relays, then stop old relays. Default false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]

@@ -134,14 +134,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Makes this the table relay next to a second source.
+    /// The table relay, with a second source.
     #[must_use]
     pub fn with_source(mut self, source: SecondSource) -> Self {
         self.part = Part::Table(source);
         self
     }
 
-    /// Makes this the relay of a second source. `health` replaces [`Self::health`].
+    /// The relay of a second source. `health` replaces [`Self::health`].
     #[must_use]
     pub fn as_source(mut self, source: SecondSource, health: HealthCheck) -> Self {
         self.part = Part::Source(source);
@@ -174,7 +174,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Returns the relay's health, readable from any thread. Call this before [`Self::run`].
+    /// Health, for any thread. Call before [`Self::run`].
     #[must_use]
     pub fn health(&self) -> HealthCheck {
         self.health.clone()
@@ -198,9 +198,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// * [`RelayError::OtherDestination`] if a live relay of the outbox publishes elsewhere;
     /// * [`RelayError::Broker`] if the stream is not set up.
     ///
-    /// If the database is down at the start, the relay checks it once it answers. After the first
-    /// check, a rejected login is retried. If the broker is down at the start, later setup problems
-    /// are only logged.
+    /// A database that is down at the start is checked when it answers. After the first check, a
+    /// rejected login is retried. If the broker is down at the start, later setup problems are only
+    /// logged.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
         let unchecked = match shutdown.run_until_cancelled(self.preflight()).await {
@@ -222,14 +222,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         ended
     }
 
-    /// Publishes all messages that are due now and returns; for tests and jobs. Takes only free
-    /// partitions.
+    /// Publishes all due messages and returns; for tests and jobs. Takes only free partitions.
     ///
     /// # Errors
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure:
     /// settled messages stay settled, other messages stay pending. If the database rejects a single
-    /// verdict ([`StoreError::Refused`]), the error follows after all other messages are published.
+    /// verdict ([`StoreError::Refused`]), the error follows all other messages.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)

@@ -17,7 +17,7 @@ use crate::store::{
     Announcement, Lease, OutboxStore, OwnerId, Pause, RelayHealth, Relays, StoreError, within,
 };
 
-/// Interval of searches for free partitions while other relays or foreign partitions exist.
+/// Search interval while other relays or foreign partitions exist.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
 /// Maximum time for releasing messages of ended pauses, which delays a renewal.
@@ -45,7 +45,7 @@ pub(super) struct Ownership {
 struct Terms {
     owner: OwnerId,
     ttl: Duration,
-    /// Timeout of a renewal: at most a third of `ttl`, which leaves time for another try.
+    /// Renewal timeout, at most a third of `ttl`: time for another try.
     bound: Duration,
     /// Whether the relay shares partitions. Otherwise it keeps all free partitions until it ends.
     shares: bool,
@@ -286,7 +286,7 @@ impl Ownership {
             .leases
             .len()
             .saturating_sub(self.share().keeps.saturating_add(self.leaving.len()));
-        // The newest leases are released first: their queues are the shortest.
+        // The newest leases first: their queues are shortest.
         for lease in self.leases.iter().rev() {
             if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
                 change.leaving.push(lease.partition);
@@ -357,16 +357,14 @@ impl Renewal {
         }
         let share = share(self.terms.shares, self.announcement.health, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // A relay without leases may have stale pauses and is about to send, so pauses are read
-            // first.
+            // A relay without leases may have stale pauses and is about to send.
             if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // The renewal must not fail with this error: without its result, the relay would
-                // send nothing.
+                // Not a renewal error: without renewal, the relay would send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }
@@ -382,7 +380,7 @@ impl Renewal {
         Ok(self)
     }
 
-    /// Reads pauses before renewing leases: a relay that cannot read pauses must stop sending.
+    /// Pauses first: a relay that cannot read pauses must stop sending.
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         if self.renew.is_some() {
             self.pauses = Some(store.pauses().await?);

@@ -88,7 +88,7 @@ impl MessageStatus {
 }
 
 /// A filter on messages; the default selects all. Except for dead letters, give a recording time
-/// span: other messages are found by it.
+/// span, which limits the scan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -284,9 +284,9 @@ pub struct Backlog {
     pub halted_aggregates: u64,
     /// Blocked aggregates, including halted aggregates.
     pub blocked_aggregates: u64,
-    /// Time since the oldest message became due, by its recording or its `available_at`. Excludes
-    /// delayed messages, messages behind them, and paused or halted aggregates. `None` if no
-    /// message is due. Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    /// Time since the oldest message became due (recording, or end of its delay). Excludes delayed
+    /// messages, messages behind them, and paused or halted aggregates. `None` if no message is
+    /// due. Examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
     pub oldest_unpublished: Option<Duration>,
 }
 

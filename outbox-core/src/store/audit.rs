@@ -31,8 +31,7 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 /// * **Resumable.** [`advance`](Self::advance) continues at the operation's stored position, in any
 ///   process. Concurrent callers process no message twice.
 /// * **Counted once.** Only the operation that changes a dead letter counts it.
-/// * **Bounded.** A replay copies no row recorded after its start, so it never copies its own
-///   copies.
+/// * **Bounded.** A replay copies no row recorded after its start, hence no copy of its own.
 /// * **On `Err`.** Committed batches stay; the outcome of the last batch is unknown. Call again to
 ///   continue.
 /// * **Setup.** Without the table of operations, [`StoreError::Setup`] and no change.
@@ -41,8 +40,7 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 pub trait OutboxAudit: OutboxReader {
     /// Processes at most `at_most` messages of a retry, skip or replay, in row id order, in
     /// transactions of at most 1,000. Returns the new state; call again until
-    /// [`Operation::is_finished`]. If the operation is stored, its stored position and count
-    /// override `operation`.
+    /// [`Operation::is_finished`]. A stored position and count override `operation`.
     ///
     /// # Errors
     ///
@@ -90,7 +88,7 @@ pub trait OutboxAudit: OutboxReader {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Ends the pause of this aggregate type, or with `None` the pause of all messages. Returns
-    /// false and stores nothing if no such pause exists or the operation is already stored.
+    /// false and stores nothing without such a pause, or if the operation is already stored.
     /// [`OutboxStore::finish_pauses`](super::OutboxStore::finish_pauses) releases the held
     /// messages, at the latest with a relay's next renewal.
     fn unpause_as(

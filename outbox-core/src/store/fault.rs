@@ -9,7 +9,6 @@ use crate::message::{
     KEY_CHARS_MAX, Message, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
 };
 
-/// Maximum bytes of a text of [`KEY_CHARS_MAX`] characters.
 const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
 /// Why a stored row cannot be published. It becomes a dead letter.

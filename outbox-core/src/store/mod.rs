@@ -194,7 +194,7 @@ pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 pub struct Lease {
     /// Partition in `0..PARTITIONS`.
     pub partition: u16,
-    /// Number of the acquisition; verdicts with an older epoch are rejected.
+    /// Acquisition number; older epochs are rejected.
     pub epoch: i64,
 }
 
@@ -272,7 +272,7 @@ pub struct FetchedRow {
 pub enum Verdict {
     /// Confirmed by the broker.
     Published {
-        /// Whether the row is kept as published until purged; otherwise it is deleted.
+        /// Whether the row is kept until purged, or deleted.
         keep: bool,
     },
     /// The message was not sent, because it is not due.
@@ -287,16 +287,15 @@ pub enum Verdict {
     /// If the message becomes the oldest waiting message of an aggregate that is not halted, the
     /// block lasts until the message's time. If the message is not delayed, the block ends now.
     Waits,
-    /// The message was not sent, because its aggregate type is paused. The message waits, and its
-    /// aggregate is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An
-    /// unsequenced message waits alone. Counts no attempt or failure. A halted aggregate stays
-    /// halted.
+    /// The message was not sent, because its aggregate type is paused. It waits, and its aggregate
+    /// is blocked until the pause is finished ([`OutboxStore::finish_pauses`]). An unsequenced
+    /// message waits alone. Counts no attempt or failure. A halted aggregate stays halted.
     ///
     /// The store checks the pause in the same transaction. If the pause has ended, the message
     /// waits for [`UNPAUSED_WAIT`].
     Paused,
-    /// The message failed, or must follow earlier messages. The message waits, and its aggregate is
-    /// blocked for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
+    /// The message failed, or must follow earlier messages. It waits, and its aggregate is blocked
+    /// for `delay`. An unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
         /// Duration of the block; zero ends the block.
         delay: Duration,
@@ -389,9 +388,9 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The database rejected the statement: a missing privilege, a constraint, a value. The
-    /// statement had no effect, and fails again until an operator acts. Not for temporary
-    /// conditions, such as a lost connection, a deadlock, or a read-only server.
+    /// The database rejected the statement: a missing privilege, a constraint, a value. No effect;
+    /// fails again until an operator acts. Not for temporary conditions, such as a lost connection,
+    /// a deadlock, or a read-only server.
     #[error("{context}")]
     Refused {
         /// The failed action.

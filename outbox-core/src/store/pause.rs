@@ -4,7 +4,7 @@
 //!   (default 5 s) and before it acquires its first partition. If the read fails, the relay renews
 //!   no lease, and stops sending after half of `RelayConfig::lease_ttl`.
 //! * **Sent messages complete**: the relay waits for their confirmation and settles them.
-//! * **No message is lost.** A pause counts no attempt or failure, and keeps the order of messages.
+//! * **No message is lost.** A pause counts no attempt or failure, and keeps order.
 //! * **Valid for all relays**, including later relays, until an operator ends the pause or it
 //!   expires by the store's clock.
 //!

@@ -23,8 +23,8 @@ use crate::relay::{DeadLetterHook, DeadMessage, RelayError, RelayReport};
 use crate::store::{Lease, OutboxStore, Settlement, StoreError, within};
 use crate::telemetry;
 
-/// Number of verdicts that starts a settlement. A settlement also starts when the oldest verdict is
-/// [`SETTLE_LINGER`] old, or when no publish is in flight.
+/// A settlement starts at this number of verdicts, when the oldest is [`SETTLE_LINGER`] old, or
+/// when no publish is in flight.
 pub(super) const SETTLE_BATCH: usize = 1024;
 
 const REFUSALS_MAX: u32 = 64;

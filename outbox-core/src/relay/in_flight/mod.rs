@@ -86,8 +86,8 @@ impl InFlight {
         true
     }
 
-    /// Sets messages aside. These messages are not in flight: a fetch that treats them as returned
-    /// would take the messages behind them for due. Returns the number set aside.
+    /// Messages set aside are not in flight: a fetch that skips them would take later messages for
+    /// due. Returns the number set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -264,7 +264,7 @@ impl InFlight {
         settled
     }
 
-    /// Reports a settlement with unknown outcome. Its confirmations, and its verdicts under `owned`
+    /// After a settlement with unknown outcome, its confirmations, and its verdicts under `owned`
     /// leases, go first in the next settlement.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
@@ -280,9 +280,8 @@ impl InFlight {
         }
     }
 
-    /// Reports a rejected settlement: the store recorded no verdict, and the next settlement is
-    /// smaller. A verdict rejected alone is retried after `pause(tries)`, or goes last if
-    /// `nothing_is_taken`.
+    /// The store recorded no verdict; the next settlement is smaller. A verdict rejected alone is
+    /// retried after `pause(tries)`, or goes last if `nothing_is_taken`.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],

@@ -260,7 +260,7 @@ impl Refused {
         self.verdicts.pop_front()
     }
 
-    /// The store recorded a rejected verdict, so it may record other rejected verdicts.
+    /// The store now records rejected verdicts.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }

@@ -37,7 +37,6 @@ async fn drain_keeps_its_partitions_when_another_relay_starts() {
 async fn drain_waits_for_a_slow_database_without_busy_loop() {
     let store = MemoryStore::new();
     let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
-    // Messages are published after the second announcement.
     credit(&store, 16, 1);
     let relay = Relay::new(
         Watched::slow_to_announce(&store, Duration::from_secs(2)),

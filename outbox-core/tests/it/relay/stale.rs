@@ -31,7 +31,6 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
 #[tokio::test(start_paused = true)]
 async fn verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
-        // The relay loses its lease at the first settlement, or after failed settlements.
         for (store_timeout, silent) in [(10, 1), (1, 8)] {
             let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
             credit(&store, 4, 3);

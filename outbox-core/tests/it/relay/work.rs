@@ -98,7 +98,6 @@ async fn from_commit_to_stream() -> Duration {
     took
 }
 
-/// A database sends all requested rows, even if memory is full.
 #[tokio::test(start_paused = true)]
 async fn fetch_requests_about_as_many_rows_as_fit() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
