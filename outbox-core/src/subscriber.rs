@@ -83,7 +83,7 @@ pub struct ConsumerStanding {
     pub oldest_age: Option<Duration>,
     /// The ack floor: messages up to this stream sequence are acknowledged or do not match.
     pub floor: u64,
-    /// A process requests messages.
+    /// Whether a process requests messages.
     pub is_receiving: bool,
 }
 
@@ -134,7 +134,7 @@ pub enum StartAt {
 /// A consumer's settings.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
-    /// Stable name; `[A-Za-z0-9_-]{1,64}`.
+    /// Stable consumer name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
     /// Handled event types and selections.
     pub events: Vec<&'static EventDescriptor>,
@@ -149,7 +149,7 @@ pub struct ConsumerSpec {
     pub in_flight_max: usize,
     /// Maximum prefetched deliveries.
     pub prefetch: usize,
-    /// For new consumers.
+    /// Start of new consumers.
     pub start_at: StartAt,
 }
 

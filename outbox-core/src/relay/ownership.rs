@@ -286,7 +286,7 @@ impl Ownership {
             .leases
             .len()
             .saturating_sub(self.share().keeps.saturating_add(self.leaving.len()));
-        // The newest leases first: their queues are shortest.
+        // Releases the newest leases first: their queues are shortest.
         for lease in self.leases.iter().rev() {
             if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
                 change.leaving.push(lease.partition);
@@ -380,7 +380,7 @@ impl Renewal {
         Ok(self)
     }
 
-    /// Pauses first: a relay that cannot read pauses must stop sending.
+    /// Reads pauses first: a relay that cannot read pauses must stop sending.
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         if self.renew.is_some() {
             self.pauses = Some(store.pauses().await?);

@@ -233,7 +233,7 @@ pub struct WaitingRequest<'a> {
 /// Result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Publishable, in sequence order per aggregate.
+    /// Publishable messages, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
     /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
     /// settles these verdicts at once, so no fetch meets the messages before they are due.
@@ -259,7 +259,7 @@ pub struct FetchedRow {
     pub attempts: u32,
     /// Failures of any kind, which increase the back-off.
     pub failures: u32,
-    /// Whether it was waiting, not pending.
+    /// Whether the message was waiting.
     pub waited: bool,
     /// Time since recording, by the store's clock.
     pub age: Duration,
@@ -388,9 +388,9 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The database rejected the statement: a missing privilege, a constraint, a value. No effect;
-    /// fails again until an operator acts. Not for temporary conditions, such as a lost connection,
-    /// a deadlock, or a read-only server.
+    /// The database rejected the statement: a missing privilege, a constraint, a value. The
+    /// statement had no effect, and fails again until an operator acts. Not for temporary
+    /// conditions, such as a lost connection, a deadlock, or a read-only server.
     #[error("{context}")]
     Refused {
         /// The failed action.

@@ -39,7 +39,7 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// In the order of becoming ready. May contain closed lanes.
+    /// Lanes in the order of becoming ready. May contain closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,

@@ -100,7 +100,6 @@ impl InFlight {
         count
     }
 
-    /// A scan would meet the messages again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }

@@ -233,7 +233,6 @@ fn message_that_cannot_be_set_aside_is_retried() {
     assert_eq!(in_flight.set_aside(waits(5)), 1);
 }
 
-/// Cause of equal row ids: the counter of row ids was set back.
 #[test]
 fn rows_with_equal_row_ids_are_tracked_separately() {
     let mut in_flight = InFlight::default();

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!
-//! * While its lease lasts, an unrecorded verdict is kept and goes first. After that, another relay
-//!   may have decided otherwise. A confirmation is a fact and outlives the lease.
+//! * While its lease lasts, an unrecorded verdict is kept and goes first. After the lease, another
+//!   relay may have decided otherwise. A confirmation is a fact and outlives the lease.
 //! * After a rejection, settlements are halved until the rejected verdict is alone. In [`Refused`]
 //!   the rejected verdict blocks neither other verdicts nor the release of its partition. A lane
 //!   that it closes stays closed.
