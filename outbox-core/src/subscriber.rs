@@ -126,8 +126,8 @@ pub enum StartAt {
     Beginning,
     /// After the last message at the first subscription.
     New,
-    /// At messages stored at this time or later, by the broker's clock. A future time equals
-    /// [`Self::New`].
+    /// At the first message stored at this time or later, by the broker's clock. A future time
+    /// equals [`Self::New`].
     Time(OffsetDateTime),
 }
 

@@ -44,7 +44,7 @@ impl Default for EventPolicy {
 /// Retention of published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// Keeps messages at least an hour, for audits, replays and reconciling.
+    /// Keeps messages this long, at least an hour, for audits, replays and reconciling.
     KeepFor(Duration),
     /// Keeps messages until an operator deletes them.
     Keep,

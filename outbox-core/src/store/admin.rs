@@ -102,7 +102,7 @@ pub struct Selection {
     pub aggregate_id: Option<String>,
     /// The event type (`order.placed`).
     pub event_type: Option<String>,
-    /// Earliest recording time.
+    /// Earliest recording time, inclusive.
     pub recorded_from: Option<OffsetDateTime>,
     /// Exclusive recording end.
     pub recorded_until: Option<OffsetDateTime>,
