@@ -1,4 +1,5 @@
-//! Environment of tests that call the compiler. Messages are compared only on the pinned compiler.
+//! The environment of tests that call the compiler. Compiler messages are compared only on the
+//! pinned compiler.
 
 use std::env;
 use std::process::Command;
@@ -7,7 +8,7 @@ use super::environment::compiler_is_pinned;
 
 const PROGRAMS: &str = "OUTBOX_TEST_PROGRAMS";
 
-/// A filter without matches also exits with success, without this line.
+/// A test filter without matches also exits with success, but without this line.
 const PASSED: &str = "test result: ok. 1 passed";
 
 /// Runs `test` in a child process without cargo's package variables. The child calls `compile_fail`
@@ -35,7 +36,7 @@ pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl
     assert!(passed, "{stdout}\n{stderr}");
 }
 
-/// Removes cargo's package variables: cargo would rebuild `ring` and its dependents.
+/// Removes cargo's package variables. With them, cargo would rebuild `ring` and its dependents.
 #[doc(hidden)]
 pub fn without_package(command: &mut Command) {
     for (name, _) in env::vars_os() {

@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::process::Command;
 use std::thread;
 
-/// The file that collects one line per skipped test.
+/// The environment variable of the file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
 const NOT_APPLICABLE: &str = "does not apply: ";
 
-/// Must match the expected messages of the UI tests.
+/// The compiler whose messages the UI tests expect.
 const COMPILER: &str = "rustc 1.95.";
 
 /// The address of a back end, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`.
@@ -78,7 +78,7 @@ fn log(kind: &str, reason: &str, advice: &str) {
     eprintln!("{printed}{test}: {reason}{advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
         let line = format!("{kind}{test}: {reason}\n");
-        // Concurrent lines must not mix.
+        // Lines of concurrent tests must not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)

@@ -1,11 +1,11 @@
-//! Unused planned faults of the in-memory broker.
+//! Planned faults of the in-memory broker that have not occurred yet.
 
 use std::fmt;
 
 use outbox_core::message::Message;
 use outbox_core::publisher::FailureClass;
 
-/// Applied in the order of the fields.
+/// The broker applies the faults in the order of the fields.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) down: bool,
@@ -15,7 +15,7 @@ pub(super) struct Faults {
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes in flight without a caller.
+    /// Publishes in flight whose caller has stopped waiting.
     pub(super) on_the_way: Vec<(u64, Message)>,
 }
 

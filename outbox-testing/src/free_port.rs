@@ -7,10 +7,10 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Below Linux's ephemeral range, so that outgoing connections never use them.
+/// Port range below Linux's ephemeral range, so that outgoing connections never use these ports.
 const PORTS: Range<u16> = 15_000..32_000;
 
-/// A listener on the first port reserves the block.
+/// Number of ports in a block. A listener on the first port reserves the block.
 const BLOCK: u16 = 50;
 
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -62,7 +62,8 @@ fn free_block() -> Option<(u16, TcpListener)> {
         .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
 }
 
-/// A concurrently spawned process would inherit a bound listener and briefly keep the port.
+/// Tests the port by connecting. A bound listener would be inherited by a concurrently spawned
+/// process, which would briefly keep the port.
 fn is_listened_on(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let refused = TcpStream::connect_timeout(&address, ANSWER_MAX)

@@ -57,7 +57,7 @@ pub enum DecodeEventError {
         /// The message's event type.
         found: String,
     },
-    /// The Rust type describes only other versions.
+    /// The Rust type describes only other versions of the event type.
     #[error("message of type `{event_type}` has version {found}, which the Rust type does not support")]
     Version {
         /// The event type.

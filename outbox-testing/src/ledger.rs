@@ -1,5 +1,5 @@
-//! Compares the committed messages with the stream, after the system is idle. Reads stored data
-//! only.
+//! Compares the committed messages with the stream after the system is idle. The comparison reads
+//! only stored data.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,7 +26,7 @@ pub struct Committed {
     pub aggregate: Aggregate,
     /// The sequence within the aggregate; `None` if unsequenced.
     pub sequence: Option<u64>,
-    /// The status in the outbox.
+    /// The status of the message in the outbox.
     pub status: MessageStatus,
     /// Whether the message halts its aggregate.
     pub halts: bool,
@@ -79,8 +79,8 @@ impl Ledger {
         self.log.len() - ids.len()
     }
 
-    /// Returns every violation. A pending message counts as lost, unless it waits behind a dead
-    /// letter.
+    /// Returns every violation. A pending message counts as lost, unless the message waits behind a
+    /// dead letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
@@ -190,12 +190,12 @@ impl Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A committed message is not on the stream, without an explaining status.
+    /// A committed message is not on the stream, and its status does not explain the absence.
     #[error("lost: event {id} is {} and not on the stream", status.as_str())]
     Lost {
         /// The event.
         id: EventId,
-        /// The status in the outbox.
+        /// The status of the message in the outbox.
         status: MessageStatus,
     },
     /// A message on the stream was not committed, or differs from the committed message.
@@ -204,8 +204,8 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message is on the stream before an earlier message of its aggregate. Exclude retried dead
-    /// letters without halt.
+    /// A message is on the stream before an earlier message of its aggregate. Before the check,
+    /// exclude retried dead letters without halt.
     #[error("inverted: sequence {sequence} of {aggregate} is on the stream before an earlier sequence")]
     Inverted {
         /// The aggregate.
@@ -226,7 +226,7 @@ pub enum Violation {
     NumberedTwice {
         /// The aggregate.
         aggregate: Aggregate,
-        /// The sequence.
+        /// The sequence that two messages have.
         sequence: u64,
     },
 }

@@ -41,7 +41,7 @@ impl MemoryLog {
         self.store.with_log(|log| log.replace());
     }
 
-    /// Delays each opening, as a replication slot that waits for open transactions.
+    /// Delays each opening of the log, as a replication slot that waits for open transactions does.
     pub fn open_slowly(&self, takes: Duration) {
         self.store.with_log(|log| log.opens_in = takes);
     }
@@ -51,18 +51,18 @@ impl MemoryLog {
         self.store.with_log(|log| log.measures_in = takes);
     }
 
-    /// Sets a limit that the log reports and does not enforce.
+    /// Sets the reported limit of the retained log. The log does not enforce the limit.
     pub fn tell_limit(&self, keeps_max: u64) {
         self.store.with_log(|log| log.keeps_max = Some(keeps_max));
     }
 
-    /// Hides messages from this many of the next table queries, as for a commit that waits for a
+    /// Hides messages from the next `questions` table queries, as if their commit waited for a
     /// standby.
     pub fn hide_next(&self, questions: u32) {
         self.store.with_log(|log| log.hidden = questions);
     }
 
-    /// Advances the position without messages.
+    /// Advances the log position without messages.
     pub fn write_elsewhere(&self, steps: u64) {
         self.store.with_log(|log| log.write(steps));
     }
@@ -73,7 +73,7 @@ impl MemoryLog {
         self.store.with_log(|log| log.readings)
     }
 
-    /// The stored position: all earlier messages are decided.
+    /// The stored position. All earlier messages are decided.
     #[must_use]
     pub fn stored(&self) -> Position {
         self.store.with_log(|log| log.stored)
@@ -134,7 +134,7 @@ pub struct MemoryLogReader {
     position: Position,
     adopted_to: Position,
     is_told: bool,
-    /// The rest of the current transaction, reversed.
+    /// The unread messages of the current transaction in reverse order, and its position.
     rest: (Vec<LoggedMessage>, Option<Position>),
     news: Arc<Notify>,
 }
@@ -171,7 +171,7 @@ impl LogReader for MemoryLogReader {
             let news = self.news.clone();
             let notified = news.notified();
             tokio::pin!(notified);
-            // A write must not be missed.
+            // Registers before the check, so that no write is missed.
             notified.as_mut().enable();
             self.check()?;
             if let Some(event) = self.event() {

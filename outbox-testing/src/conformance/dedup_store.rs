@@ -1,6 +1,6 @@
 //! Conformance suite of [`DedupStore`]. Expiry of completed keys is not tested.
 //!
-//! Invariant: keys are fresh, so all functions may run on one store.
+//! Invariant: each function uses fresh keys, so all functions may run on one store.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
     }
 }
 
-/// A completed key stays done after the lease of its claim.
+/// A completed key stays completed after the lease of its claim.
 pub async fn a_completed_key_stays_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -107,7 +107,7 @@ pub async fn a_completed_key_stays_completed<F: DedupStoreFixture>(fixture: &F) 
     }
 }
 
-/// Completing again returns the same result, so that a lost response can be retried.
+/// Completing a key again returns the same result, so a caller can retry after a lost response.
 pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -121,7 +121,7 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A released token is invalid.
+/// Releasing a claim frees its key and invalidates its token.
 pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -133,7 +133,7 @@ pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     assert!(complete(there, &key, second).await, "the caller holds the claim");
 }
 
-/// The release has no effect.
+/// Releasing a completed key has no effect.
 pub async fn releasing_a_completed_key_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -143,7 +143,7 @@ pub async fn releasing_a_completed_key_changes_nothing<F: DedupStoreFixture>(fix
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// The lease of a crashed process expires.
+/// A key claimed by a crashed process is free after the lease of the claim.
 pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let (held, abandoned) = (fresh_key(), fresh_key());
@@ -185,7 +185,7 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     assert!(complete(there, &key, held).await, "the caller holds the claim");
 }
 
-/// The late completion succeeds if no other claimant took the claim.
+/// A claimant may complete a key after its lease, if no other claimant has claimed the key.
 pub async fn an_expired_claim_without_a_successor_is_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -198,9 +198,10 @@ pub async fn an_expired_claim_without_a_successor_is_completed<F: DedupStoreFixt
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Generates the tests of a deduplication store from test attributes and an `Option` of a
-/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture), which may await.
-/// `None` skips the test.
+/// Generates the tests of a deduplication store from test attributes and an expression. The
+/// expression may await, and is an `Option` of a
+/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). `None` skips the
+/// test.
 #[macro_export]
 macro_rules! dedup_store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

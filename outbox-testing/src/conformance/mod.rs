@@ -28,7 +28,7 @@ pub mod store;
 pub mod stream_log;
 pub mod subscriber;
 
-/// A failed call panics.
+/// Calls a store and panics if the call fails.
 struct Store<'f, S>(&'f S);
 
 fn store<F: store::StoreFixture>(fixture: &F) -> Store<'_, F::Store> {
@@ -57,7 +57,7 @@ impl<S: OutboxAudit> Store<'_, S> {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __promises {
-    // `$test` stays one token tree: a separate repetition.
+    // `$test` stays one token tree because it has a separate repetition.
     ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
         $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
     };

@@ -67,7 +67,7 @@ impl Probe {
         }
     }
 
-    /// Distinguishes this probe.
+    /// The number that distinguishes this probe.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
@@ -122,7 +122,7 @@ pub fn aggregate(id: impl Into<String>) -> Aggregate {
     Aggregate::new(AGGREGATE, id)
 }
 
-/// A stored message with a fresh id.
+/// A message with a fresh id, as stored in an outbox.
 #[must_use]
 pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) -> Message {
     let id = MessageId::fresh();
@@ -141,7 +141,8 @@ pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) 
     }
 }
 
-/// Ids that some collations treat as equal or some brokers interpret. They must stay distinct.
+/// Aggregate ids that some collations treat as equal or some brokers interpret. The ids must stay
+/// distinct.
 #[must_use]
 pub fn odd_aggregate_ids() -> Vec<String> {
     let plain = [

@@ -65,7 +65,7 @@ async fn last<F: PublisherFixture>(fixture: &F) -> Message {
     messages(fixture).await.last().expect("something is stored")
 }
 
-/// A confirmed message is at the stream sequence of its receipt.
+/// A confirmed message is on the stream at the sequence in its receipt.
 pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=5).map(|sequence| message(NOTED, "a", sequence)).collect();
     let mut expected = Vec::new();
@@ -106,7 +106,7 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // Permanent errors are not allowed.
+    // A concurrent copy may fail, but not with a permanent error.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         let is_passing = matches!(error.class(), FailureClass::Unknown | FailureClass::Transient);
         assert!(is_passing, "{error}");
@@ -190,7 +190,7 @@ pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     assert_eq!(received, ids);
 }
 
-/// A fixed subject applies to its own message only.
+/// A fixed subject applies only to the message that has the subject.
 pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     let fixed = fixture.fixed_subject();
     let exported = Message {
@@ -204,7 +204,7 @@ pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     assert_ne!(entries[1].subject, fixed);
 }
 
-/// An oversized message fails permanently. Other messages are not affected.
+/// An oversized message fails permanently. Other messages are published.
 pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) {
     let oversize = Message {
         payload: Bytes::from(vec![b'x'; fixture.payload_bytes_too_many()]),
@@ -215,7 +215,8 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// The outcome is unknown. Later the message is stored once.
+/// During an outage the publisher reports an unknown outcome. After the outage the message is
+/// stored once.
 pub async fn an_outage_dead_letters_no_message<F: PublisherFixture>(fixture: &F) {
     publish(fixture, &message(NOTED, "a", 1)).await;
     let message = message(NOTED, "a", 2);
@@ -241,7 +242,7 @@ pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture:
     checked.expect("the broker of the fixture is healthy");
 }
 
-/// Stored messages stay.
+/// After `abandon`, messages on the stream stay, and new messages are published.
 pub async fn publishing_continues_after_abandon<F: PublisherFixture>(fixture: &F) {
     let expected: Vec<Message> = (1..=3).map(|sequence| message(NOTED, "a", sequence)).collect();
     for message in &expected {
@@ -252,9 +253,9 @@ pub async fn publishing_continues_after_abandon<F: PublisherFixture>(fixture: &F
     assert_eq!(messages(fixture).await.collect::<Vec<_>>(), expected);
 }
 
-/// Generates the tests of a publisher from test attributes and an `Option` of a fresh
-/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture), which may await. `None`
-/// skips the test.
+/// Generates the tests of a publisher from test attributes and an expression. The expression may
+/// await, and is an `Option` of a fresh
+/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). `None` skips the test.
 #[macro_export]
 macro_rules! publisher_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

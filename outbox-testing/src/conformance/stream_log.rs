@@ -30,7 +30,8 @@ pub trait StreamLogFixture: Send + Sync + 'static {
     fn publish_foreign(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Exceeds the clock difference that [`StreamLogFixture::now`] permits.
+/// A pause between messages that exceeds the clock difference permitted by
+/// [`StreamLogFixture::now`].
 const APART: Duration = Duration::from_millis(1100);
 
 async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<MessageId> {
@@ -38,7 +39,7 @@ async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<
     ids.expect("message_ids answers")
 }
 
-/// Every tenth message is a replayed copy.
+/// Publishes `count` messages. Every tenth message is a replayed copy.
 async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<MessageId> {
     let mut published = HashSet::new();
     for n in 0..count {
@@ -59,7 +60,7 @@ fn copy_of(message: &Message) -> Message {
     }
 }
 
-/// Every message is listed by its own id.
+/// Every published message is listed by its own message id.
 pub async fn published_messages_are_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
@@ -67,7 +68,7 @@ pub async fn published_messages_are_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// Messages before the start time are skipped.
+/// A list with a start time omits older messages.
 pub async fn a_start_time_skips_older_messages<F: StreamLogFixture>(fixture: &F) {
     let start = fixture.now().await - APART;
     let older = publish_many(fixture, 5).await;
@@ -81,7 +82,7 @@ pub async fn a_start_time_skips_older_messages<F: StreamLogFixture>(fixture: &F)
     assert_eq!(ids(fixture, end).await, HashSet::new());
 }
 
-/// Foreign entries are skipped.
+/// A list omits entries that are not outbox messages.
 pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     fixture.publish_foreign().await;
@@ -90,7 +91,7 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// A copy is a different message.
+/// A message on the stream is located by its own id, which differs from the id of its copy.
 pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
     fixture.publish_foreign().await;
     let mut messages = [("a", 1), ("a", 2), ("b", 1)]
@@ -141,7 +142,7 @@ fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
     }
 }
 
-/// Foreign entries are counted.
+/// Reading returns messages in stream order and counts entries that are not outbox messages.
 pub async fn messages_are_read_in_stream_order<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
@@ -173,7 +174,7 @@ pub async fn messages_are_read_in_stream_order<F: StreamLogFixture>(fixture: &F)
     assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
 }
 
-/// Ends when the callback returns `false`.
+/// Reading starts at the given time and ends when the callback returns `false`.
 pub async fn reading_starts_at_a_time_and_ends_at_the_callers_request<F: StreamLogFixture>(fixture: &F) {
     publish_many(fixture, 3).await;
     tokio::time::sleep(APART).await;
@@ -195,9 +196,9 @@ pub async fn reading_starts_at_a_time_and_ends_at_the_callers_request<F: StreamL
     assert_eq!(read(fixture, end).await.0, []);
 }
 
-/// Generates the tests of a stream log from test attributes and an `Option` of a fresh
-/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture), which may await. `None`
-/// skips the test.
+/// Generates the tests of a stream log from test attributes and an expression. The expression may
+/// await, and is an `Option` of a fresh
+/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). `None` skips the test.
 #[macro_export]
 macro_rules! stream_log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,6 +1,6 @@
 //! The durable state of one consumer.
 //!
-//! Invariant: it receives wanted entries after its cursor, in log order.
+//! Invariant: the consumer receives the wanted entries after its cursor, in log order.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::unacked::Unacked;
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
-    /// Of all subscriptions; with selections such as `order.*`.
+    /// Event types and selections such as `order.*` that all subscriptions requested.
     pub(super) event_types: HashSet<String>,
-    /// Prefixes such as `order.`.
+    /// Prefixes such as `order.` of requested aggregate types.
     pub(super) aggregates: HashSet<String>,
     pub(super) in_flight_max: usize,
     pub(super) ack_wait: Duration,
     pub(super) start: u64,
     pub(super) cursor: u64,
     pub(super) unacked: Unacked,
-    /// Delivered even if acknowledged: stream sequence and delivery count.
+    /// Stream sequence and delivery count of planned copies, delivered even if acknowledged.
     pub(super) copies: VecDeque<(u64, u64)>,
     pub(super) waiting: usize,
 }

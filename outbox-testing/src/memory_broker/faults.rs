@@ -1,4 +1,4 @@
-//! Planned faults of the in-memory broker, never random.
+//! Planned faults of the in-memory broker. No fault is random.
 
 use std::mem;
 
@@ -33,7 +33,7 @@ impl MemoryBroker {
         self.lock().faults.ghosts = count;
     }
 
-    /// Stores the ghosts of [`Self::ghost`], in sending order.
+    /// Stores the messages of [`Self::ghost`], in sending order.
     pub fn release_ghosts(&self) {
         let mut state = self.lock();
         for (_, message) in mem::take(&mut state.faults.on_the_way) {
@@ -43,7 +43,7 @@ impl MemoryBroker {
         self.notify();
     }
 
-    /// Takes the broker down, or brings it back. While down, publishes return
+    /// Makes the broker unavailable or available. While it is down, publishes return
     /// [`FailureClass::Unknown`], subscriptions are interrupted, and acknowledgements are lost.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
@@ -63,7 +63,7 @@ impl MemoryBroker {
         state.lose(&stream_sequences, true);
     }
 
-    /// Loses these messages, as [`Self::lose_tail`].
+    /// Deletes these messages and their ids, as [`Self::lose_tail`] does.
     pub fn forget(&self, ids: &[MessageId]) {
         let mut state = self.lock();
         let stream_sequences = state.stream_sequences(ids);
@@ -81,7 +81,7 @@ impl MemoryBroker {
         self.lock().faults.lose_consumer_acks = count;
     }
 
-    /// Removes all planned faults and brings the broker back. Ghosts in flight stay.
+    /// Removes all planned faults and makes the broker available. Messages of [`Self::ghost`] stay.
     pub fn clear_faults(&self) {
         let mut state = self.lock();
         let on_the_way = mem::take(&mut state.faults.on_the_way);

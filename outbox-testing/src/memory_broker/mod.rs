@@ -66,12 +66,12 @@ struct Shared {
 /// How long the broker keeps message ids for deduplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DedupWindow {
-    /// Forever.
+    /// Message ids are kept forever.
     #[default]
     Unlimited,
-    /// For this many latest messages.
+    /// The ids of this many latest messages are kept.
     Messages(usize),
-    /// For this time after storing.
+    /// A message id is kept for this time after the message is stored.
     Time(Duration),
 }
 
@@ -110,7 +110,7 @@ impl MemoryBroker {
         self
     }
 
-    /// Sets the latency of a publish, and again of its confirmation. Default: zero.
+    /// Sets the latency of a publish. The confirmation has the same latency. Default: zero.
     #[must_use]
     pub fn with_latency(self, each_way: Duration) -> Self {
         self.lock().latency = each_way;
@@ -118,7 +118,8 @@ impl MemoryBroker {
     }
 
     /// Enables prefetch of up to [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch)
-    /// messages. Default: off. A dropped subscription's messages come again after `ack_wait`.
+    /// messages. Default: off. The broker redelivers messages of a dropped subscription after
+    /// `ack_wait`.
     #[must_use]
     pub fn with_prefetch(self) -> Self {
         self.lock().prefetches = true;
@@ -137,8 +138,8 @@ impl MemoryBroker {
         MemorySubscriber::new(self.clone())
     }
 
-    /// Appends an entry as another program would. Returns its stream sequence. Delivered to
-    /// consumers of its `ce-type`, or to all without one.
+    /// Appends an entry as another program would, and returns its stream sequence. Consumers that
+    /// requested its `ce-type` receive the entry; without a `ce-type`, all consumers receive it.
     pub fn inject(
         &self,
         subject: impl Into<String>,
@@ -169,7 +170,7 @@ impl MemoryBroker {
         entries.filter_map(|entry| entry.message.ok()).collect()
     }
 
-    /// Number of publish calls, including rejected ones.
+    /// Number of publish calls, including rejected calls.
     #[must_use]
     pub fn publishes(&self) -> u64 {
         self.lock().publishes
@@ -188,12 +189,12 @@ impl MemoryBroker {
         self.lock().is_idle(consumer)
     }
 
-    /// Waits until [`Self::is_idle`] holds.
+    /// Waits until [`Self::is_idle`] returns `true` for this consumer.
     pub async fn until_idle(&self, consumer: &str) {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // A change must not be missed.
+            // Registers before the check, so that no change is missed.
             changed.as_mut().enable();
             if self.is_idle(consumer) {
                 return;
@@ -209,7 +210,7 @@ impl MemoryBroker {
         self.notify();
     }
 
-    /// Stores a message without latency or faults. Not public API.
+    /// Stores a message without latency and faults. Not public API.
     #[doc(hidden)]
     pub fn store_message(&self, message: &Message) -> Receipt {
         self.lock().store(message)

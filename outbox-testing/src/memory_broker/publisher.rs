@@ -9,8 +9,9 @@ use tokio::time::sleep;
 
 use super::MemoryBroker;
 
-/// Publishes to a [`MemoryBroker`], in twice [`MemoryBroker::with_latency`]. Clones share a
-/// connection. [`Publisher::abandon`] replaces it and drops its publishes in flight.
+/// Publishes to a [`MemoryBroker`]. A publish takes twice the [`MemoryBroker::with_latency`].
+/// Clones share a connection. [`Publisher::abandon`] replaces the connection and drops its
+/// publishes in flight.
 #[derive(Debug, Clone)]
 pub struct MemoryPublisher {
     broker: MemoryBroker,
@@ -60,7 +61,7 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // A future dropped earlier stores nothing.
+        // A future that is dropped before this line stores nothing.
         let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {

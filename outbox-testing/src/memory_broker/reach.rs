@@ -11,17 +11,17 @@ use super::{MemoryBroker, MemoryPublisher};
 /// How the broker answers one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Normally.
+    /// The broker answers normally.
     Open,
-    /// Nothing is answered.
+    /// The broker answers no call.
     Silent,
-    /// Publishes are rejected; probes are answered.
+    /// The broker rejects publishes and answers probes.
     Refused(FailureClass),
-    /// Publishes are not answered; probes are.
+    /// The broker answers probes but no publishes.
     SilentToMessages,
 }
 
-/// A publisher with a connection that a test can impair. Clones share it.
+/// A publisher with a connection that a test can impair. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Reached {
     broker: MemoryPublisher,
@@ -40,7 +40,7 @@ impl Reached {
         }
     }
 
-    /// Sets how the broker answers.
+    /// Sets how the broker answers this publisher.
     pub fn set(&self, way: Way) {
         *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
     }

@@ -188,7 +188,7 @@ impl State {
             .collect()
     }
 
-    /// A deletion keeps the ids, a loss clears them.
+    /// Deletes entries. A deletion keeps the message ids; a loss clears them.
     pub(crate) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.log
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
@@ -296,7 +296,7 @@ impl State {
         }
     }
 
-    /// True for an entry without an aggregate.
+    /// Whether an entry has predecessors for this consumer. True for an entry without an aggregate.
     pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
         let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {
@@ -328,7 +328,8 @@ impl State {
         consumer.map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
-    /// In this order: a planned copy, a due redelivery, a new message.
+    /// Returns the next delivery of a consumer: first a planned copy, then a due redelivery, then a
+    /// new message.
     pub(super) fn next(&mut self, name: &str) -> Next {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return Next::Wait(None);
@@ -347,7 +348,7 @@ impl State {
         } else {
             return Next::Wait(consumer.unacked.next());
         };
-        // No effect on a copy of an acknowledged message.
+        // This line has no effect on a copy of an acknowledged message.
         let next = now + consumer.ack_wait;
         consumer.unacked.delivered_again(stream_sequence, count, next);
         consumer.deliveries += 1;
@@ -364,7 +365,7 @@ impl State {
         Next::Delivery(incoming)
     }
 
-    /// Also valid after redelivery to another process, as on a server.
+    /// Acknowledges a message, also after its redelivery to another process, as a server does.
     pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
         if take_one(&mut self.faults.lose_consumer_acks) {
             return;

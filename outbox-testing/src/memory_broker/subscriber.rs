@@ -1,4 +1,4 @@
-//! The subscriber of the in-memory broker. Calls to a broker that is down return after a delay, so
+//! The subscriber of the in-memory broker. If the broker is down, calls return after a delay, so
 //! that a retry loop does not stop a paused clock.
 
 use std::collections::VecDeque;
@@ -193,7 +193,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // A message must not be missed.
+            // Registers before the check, so that no message is missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();

@@ -1,4 +1,5 @@
-//! Delivered, unacknowledged messages of a consumer. Each is either in `due` or in `timers`.
+//! Delivered, unacknowledged messages of a consumer. Each message is either in `due` or in
+//! `timers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use tokio::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct Unacked {
-    /// Delivery count and time of the next delivery.
+    /// Delivery count and time of the next delivery, by stream sequence.
     messages: BTreeMap<u64, (u64, Instant)>,
     timers: BTreeSet<(Instant, u64)>,
     due: BTreeSet<u64>,

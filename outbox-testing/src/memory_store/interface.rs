@@ -11,7 +11,7 @@ macro_rules! on_state {
     };
 }
 
-/// For methods that may make messages due.
+/// Implements methods that may make messages due, and wakes the relays.
 macro_rules! on_state_and_wake {
     ($self:ident, $method:ident($($argument:expr),*)) => {{
         let result = $self.call(stringify!($method), |state| state.$method($($argument),*));

@@ -1,7 +1,7 @@
 //! An in-memory outbox with the guarantees of a database.
 //!
-//! Like a database, it assigns row ids on recording and sequences on commit. Invariant: every
-//! method is one step under one lock. Writers of one aggregate do not block each other.
+//! Like a database, the outbox assigns row ids on recording and sequences on commit. Invariant:
+//! every method is one step under one lock. Writers of one aggregate do not block each other.
 
 mod interface;
 mod row;
@@ -88,7 +88,7 @@ impl MemoryStore {
         self
     }
 
-    /// Makes new messages pending again, instead of logged.
+    /// Makes new messages pending instead of logged.
     pub fn end_log(&self) {
         self.with_log(|log| log.set_on(false));
     }
@@ -99,7 +99,8 @@ impl MemoryStore {
         result
     }
 
-    /// Returns the number of the reading, its start, and the end of adopted messages.
+    /// Returns the number of the reading, its start position, and the position of the last adopted
+    /// message.
     pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
@@ -136,7 +137,7 @@ impl MemoryStore {
         self.call("purge logged messages", |state| state.purge_logged(request))
     }
 
-    /// Begins a transaction. Several may be open at once.
+    /// Begins a transaction. Several transactions may be open at once.
     pub fn begin(&self) -> MemoryTransaction {
         MemoryTransaction::new(self.clone())
     }
@@ -190,12 +191,12 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting, delayed and halted ones included.
+    /// Waits until no message is pending or waiting. Delayed and halted messages count too.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // A settlement must not be missed.
+            // Registers before the check, so that no settlement is missed.
             settled.as_mut().enable();
             {
                 let state = self.lock();
@@ -207,7 +208,7 @@ impl MemoryStore {
         }
     }
 
-    /// Number of store calls so far, including failed ones.
+    /// Number of store calls so far, including failed calls.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.lock().faults.calls
@@ -218,7 +219,7 @@ impl MemoryStore {
         self.lock().faults.fail_next = calls;
     }
 
-    /// Executes the next `calls` store calls but returns an error, as a lost response.
+    /// Executes the next `calls` store calls but returns an error, as if the response were lost.
     pub fn lose_answers(&self, calls: usize) {
         self.lock().faults.lose_answers = calls;
     }
@@ -228,7 +229,8 @@ impl MemoryStore {
         self.lock().faults.down = down;
     }
 
-    /// Rejects every verdict on these messages ([`StoreError::Refused`]). An empty list ends it.
+    /// Rejects every verdict on these messages with [`StoreError::Refused`]. An empty list ends the
+    /// rejection.
     pub fn refuse_verdicts(&self, ids: &[MessageId]) {
         self.lock().faults.refused = ids.iter().copied().collect();
     }
@@ -260,7 +262,7 @@ impl MemoryStore {
         self.lock().move_operation(id, position);
     }
 
-    /// Makes a stored message unreadable. Returns `false` if it does not exist.
+    /// Makes a stored message unreadable. Returns `false` if the message does not exist.
     pub fn corrupt(&self, id: MessageId) -> bool {
         self.lock().corrupt(id)
     }
@@ -272,7 +274,7 @@ impl MemoryStore {
         self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
-    /// The current leases, live or not. Not public API.
+    /// The current leases, including expired leases. Not public API.
     #[doc(hidden)]
     #[must_use]
     pub fn current_leases(&self) -> Vec<Lease> {

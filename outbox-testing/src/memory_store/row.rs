@@ -35,7 +35,7 @@ pub struct StoredRow {
     pub(super) waits_until: OffsetDateTime,
 }
 
-/// Position among the originals or copies of an aggregate.
+/// Position of an original or a copy in the publishing order of its aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Sequence(u64),
@@ -86,7 +86,7 @@ impl StoredRow {
         self.available_at.filter(|at| *at > now)
     }
 
-    /// The row as fetched at this time.
+    /// The row as a fetch at this time returns it.
     #[must_use]
     pub fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
         FetchedRow {

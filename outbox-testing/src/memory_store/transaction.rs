@@ -1,6 +1,7 @@
 //! Transactions of the in-memory outbox.
 //!
-//! Invariant: an uncommitted transaction is invisible; a dropped one leaves only unused row ids.
+//! Invariant: an uncommitted transaction is invisible, and a dropped transaction leaves only unused
+//! row ids.
 
 use std::mem;
 
@@ -17,7 +18,7 @@ pub struct MemoryTransaction {
 }
 
 impl MemoryStore {
-    /// Sets the row id counter back, as a data-only restore does. New row ids descend.
+    /// Sets the row id counter back, as a data-only restore does. New row ids then descend.
     pub fn set_back_row_ids(&self) {
         self.lock().set_back_row_ids();
     }
@@ -64,7 +65,7 @@ impl MemoryTransaction {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("deduplication key `{key}` is taken by an earlier message")]
 pub struct DuplicateKey {
-    /// The key.
+    /// The deduplication key that is taken.
     pub key: String,
 }
 

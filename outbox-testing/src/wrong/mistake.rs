@@ -3,57 +3,57 @@
 /// The mistake of a [`WrongLog`](super::WrongLog).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogMistake {
-    /// The preflight always fails.
+    /// The preflight of the log always fails.
     AlwaysComplains,
-    /// Delivers each message twice.
+    /// The reading delivers each message twice.
     RepeatsMessages,
-    /// Delivers messages with a used attempt.
+    /// The reading delivers messages with a used attempt.
     MakesUpRows,
-    /// Ends a transaction after each message.
+    /// The reading ends a transaction after each message.
     SplitsTransactions,
-    /// Delivers rolled-back messages.
+    /// The reading delivers rolled-back messages.
     GivesRolledBack,
-    /// Reports no position until there is a message.
+    /// The reading reports no position until there is a message.
     SaysNothingAtFirst,
-    /// Reports its position only at the beginning.
+    /// The reading reports its position only at the beginning.
     OverlooksOthers,
-    /// Reports an end of the log that a reading never reaches.
+    /// The log reports an end that a reading never reaches.
     WrittenIsAhead,
-    /// Loses an event if the wait is dropped.
+    /// The reading loses an event if the wait for the event is dropped.
     LosesDroppedWaits,
-    /// Reports that nothing is retained.
+    /// The log reports that it retains no bytes.
     KeepsNothing,
     /// Each opening takes the log from the current reader.
     SharesReading,
     /// A dropped reader keeps the log.
     KeepsReading,
-    /// Stores no position.
+    /// The log stores no position.
     ForgetsPosition,
-    /// Stores a position after undecided messages.
+    /// The log stores a position after undecided messages.
     ConfirmsWhatWasRead,
-    /// Each reading starts at the end of the log.
+    /// Each reading starts at the end of the log instead of the stored position.
     StartsAtTheEnd,
-    /// A replaced reader can still confirm.
+    /// A replaced reader can still confirm messages.
     ConfirmsForOthers,
-    /// Waits forever after the connection breaks.
+    /// The reading waits forever after its connection breaks.
     NeverEnds,
     /// The table does not adopt the messages of a lost log.
     AdoptsNothingThatWasLost,
-    /// A dropped opening keeps the log.
+    /// A dropped opening keeps the log locked.
     LeavesHalfOpened,
     /// A dropped confirmation breaks the reading.
     BreaksWhenDropped,
-    /// A look finds no aggregates ahead of the log.
+    /// A table query finds no aggregates ahead of the log.
     PutsNothingFirst,
-    /// A look finds neither a block nor a pending message.
+    /// A table query finds neither a block nor a pending message.
     SeesNoExceptions,
-    /// A look does not report a flood.
+    /// A table query does not report a flood of pending messages.
     IsNeverFlooded,
-    /// A look returns the time of another clock.
+    /// A table query returns the time of another clock.
     TellsAnotherTime,
-    /// A look reports every message as logged.
+    /// A table query reports every message as logged.
     TakesAllForLogged,
-    /// Adoptions are confirmed and not stored.
+    /// Adoptions are confirmed but not stored.
     AdoptsInVain,
     /// An adoption makes dead letters pending again.
     RevivesDeadLetters,
@@ -63,14 +63,14 @@ pub enum LogMistake {
     TellsOnlyWhatItAdopted,
     /// An adoption never returns deleted messages.
     WaitsForTheDeleted,
-    /// Treats an invisible message as deleted.
+    /// An adoption treats an invisible message as deleted.
     TakesUnseenForGone,
     /// A new reading does not report earlier adoptions.
     ForgetsAdoptions,
     /// A dropped adoption is applied partially.
     AdoptsOneByOne,
-    /// Purges messages after the stored position.
+    /// The purge deletes messages after the stored position.
     PurgesWhatIsNotPassed,
-    /// Purges messages of any age.
+    /// The purge deletes messages of any age.
     PurgesByNoAge,
 }

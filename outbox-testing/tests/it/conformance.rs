@@ -87,7 +87,7 @@ macro_rules! noticed {
         async fn $test() {
             $suite::$promise(&$right).await;
             let wrong = $wrong($mistakes::$mistake);
-            // A promise need not be `Send`.
+            // The future of a promise need not be `Send`.
             let local = tokio::task::LocalSet::new();
             let promise = local.spawn_local(async move { $suite::$promise(&wrong).await });
             let outcome = local.run_until(promise).await;
@@ -105,7 +105,7 @@ macro_rules! noticed {
     };
 }
 
-/// An inbox holds its store as `Arc<dyn DedupStore>`.
+/// The deduplication store behind `Arc<dyn DedupStore>`, as an inbox holds it.
 mod shared_dedup_store {
     use std::sync::Arc;
 

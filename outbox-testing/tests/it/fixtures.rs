@@ -121,7 +121,7 @@ impl OpenTransaction for Open {
     }
 }
 
-/// Of a part of [`MemoryBroker`] or a wrapper.
+/// The fixture of a part of [`MemoryBroker`] or of a wrapper.
 #[derive(Debug)]
 pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
@@ -213,7 +213,7 @@ impl<S: Subscriber> SubscriberFixture for MemoryBrokerFixture<S> {
     }
 }
 
-/// Both handles are the same store.
+/// A fixture whose two handles are the same store.
 #[derive(Debug)]
 pub struct MemoryDedupStoreFixture<S>(pub S);
 

@@ -1,4 +1,4 @@
-//! The in-memory store beyond the suites: its faults, and the helpers for users' tests.
+//! Faults of the in-memory store, and helpers for users' tests, which the suites do not cover.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The in-memory broker beyond the suites: its faults.
+//! Faults of the in-memory broker, which the suites do not cover.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ async fn a_deleted_consumer_is_gone() {
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
 
-/// The same message is stored again, behind the remaining messages.
+/// A lost message can be stored again, behind the remaining messages.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_are_gone_with_their_ids() {
     let broker = MemoryBroker::new();
@@ -142,7 +142,7 @@ async fn lost_messages_are_gone_with_their_ids() {
     assert_eq!(left, [3, 5], "lost messages are not delivered");
 }
 
-/// Publishes of other connections do arrive.
+/// `abandon` does not drop publishes of other connections.
 #[tokio::test(start_paused = true)]
 async fn abandoned_publishes_do_not_arrive() {
     let broker = MemoryBroker::new();

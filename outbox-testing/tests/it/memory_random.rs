@@ -1,5 +1,5 @@
-//! The in-memory store under random use. A small relay settles late, drops its messages in flight
-//! as in a crash, and fails. A failure prints the seed.
+//! The in-memory store under random use. A small relay settles late, fails, and drops its messages
+//! in flight as in a crash. A failed test prints its seed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(1_000_000);
 #[derive(Clone, Copy, PartialEq)]
 enum DeadLetters {
     Nothing,
-    /// Only messages that halt their aggregate until they are retried.
+    /// Dead letters that halt their aggregate until they are retried.
     Halting,
     Anything,
 }
@@ -223,7 +223,8 @@ async fn run(dead_letters: DeadLetters) {
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
             if dead_letters == DeadLetters::Anything {
-                // An operator may retry a dead letter late.
+                // An operator may retry a dead letter late, so its place on the stream is not
+                // checked.
                 sequences.sort_unstable();
             }
             let expected: Vec<u64> = (1..=sequences.len() as u64).collect();

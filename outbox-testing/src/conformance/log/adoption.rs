@@ -1,4 +1,4 @@
-//! Rules for adoption of logged messages by the table.
+//! Rules for the adoption of logged messages: the table takes over messages from the log.
 
 use super::LogFixture;
 use super::support::*;
@@ -38,7 +38,8 @@ pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// After a crash, the relay cannot distinguish logged messages from others.
+/// An adoption ignores messages that are not logged. After a crash, the relay cannot distinguish
+/// logged messages from other messages.
 pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
     adopt(fixture, &messages).await;
@@ -59,7 +60,8 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await, before);
 }
 
-/// A replaced reader's late adoption would publish these messages twice.
+/// An adoption ignores messages before the stored position. A late adoption by a replaced reader
+/// would publish these messages twice.
 pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let events = Events::new()
@@ -84,7 +86,7 @@ pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture
     reader.close().await;
 }
 
-/// An adoption returns all messages of the table.
+/// An adoption returns all requested messages that the table publishes.
 pub async fn an_adoption_returns_the_messages_of_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b", "c"]).await;
     adopt(fixture, &messages[..1]).await;
@@ -94,14 +96,14 @@ pub async fn an_adoption_returns_the_messages_of_the_table<F: LogFixture>(fixtur
     assert_eq!(adopt(fixture, &[]).await, []);
 }
 
-/// Otherwise the relay would wait for deleted messages forever.
+/// An adoption also returns deleted messages. Otherwise the relay would wait for them forever.
 pub async fn an_adoption_returns_deleted_messages<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b"]).await;
     adopt(fixture, &messages[..1]).await;
     settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
     assert_eq!(status_of(fixture, messages[0].id).await, None);
-    // The store is certain only after all older transactions end, including transactions of other
-    // tests.
+    // The store knows that the message is gone only after all older transactions end, including
+    // transactions of other tests.
     eventually("certainty that the message is gone", async || {
         adopt(fixture, &messages[..1]).await == ids(&messages[..1])
     })
@@ -113,7 +115,7 @@ pub async fn an_adoption_returns_deleted_messages<F: LogFixture>(fixture: &F) {
     .await;
 }
 
-/// A commit may be in the log before it is visible in the table.
+/// A message in the log that is not yet visible in the table does not count as deleted.
 pub async fn an_invisible_message_does_not_count_as_deleted<F: LogFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -137,7 +139,7 @@ pub async fn an_invisible_message_does_not_count_as_deleted<F: LogFixture>(fixtu
     }
 }
 
-/// A dropped adoption is atomic and can be repeated.
+/// A dropped adoption is atomic, and the caller can repeat the adoption.
 pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
     for round in 0..DROPS {
         let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
@@ -161,7 +163,8 @@ pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// The relay queries only messages up to this end.
+/// A new reading returns the log position of the last adopted message. The relay queries the table
+/// only up to this position.
 pub async fn a_new_reading_returns_the_end_of_adopted_messages<F: LogFixture>(fixture: &F) {
     let adopted_to = async || {
         let reader = opened(fixture).await;

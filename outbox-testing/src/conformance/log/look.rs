@@ -3,7 +3,7 @@
 use super::LogFixture;
 use super::support::*;
 
-/// The log must not overtake blocked, halted and pending aggregates.
+/// A table query returns blocked, halted and pending aggregates, which the log must not overtake.
 pub async fn a_look_returns_aggregates_that_the_table_serves_first<F: LogFixture>(fixture: &F) {
     let odd = "ä \"b\" \\ 'c' {},\u{1}\t\n";
     let names = ["blocked", "halted", "logged", "pending", "published", odd];
@@ -28,7 +28,8 @@ pub async fn a_look_returns_aggregates_that_the_table_serves_first<F: LogFixture
     assert_eq!(look_at(fixture, &asked[4..5], &[]).await.first, []);
 }
 
-/// Without any exception, the relay need not query per message.
+/// A table query reports whether any aggregate is an exception. Without exceptions, the relay need
+/// not query per message.
 pub async fn a_look_reports_whether_there_are_exceptions<F: LogFixture>(fixture: &F) {
     for id in ["a", "b"] {
         commit_one(fixture, id, 1).await;
@@ -41,7 +42,7 @@ pub async fn a_look_reports_whether_there_are_exceptions<F: LogFixture>(fixture:
     assert!(look_at(fixture, &[], &[]).await.any, "an aggregate is blocked");
 }
 
-/// A flood is more than `PENDING_MAX` pending messages.
+/// A table query reports a flood: more than `PENDING_MAX` pending messages.
 pub async fn a_look_reports_a_flood_of_pending_messages<F: LogFixture>(fixture: &F) {
     let mut left = PENDING_MAX + 1;
     while left > 0 {
@@ -64,7 +65,7 @@ pub async fn a_look_reports_a_flood_of_pending_messages<F: LogFixture>(fixture: 
     assert!(look_at(fixture, &asked, &[]).await.is_flooded);
 }
 
-/// Delays use this clock.
+/// A table query returns the database clock, on which delays are measured.
 pub async fn a_look_returns_the_database_clock<F: LogFixture>(fixture: &F) {
     let before = fixture.outbox().now().await;
     let now = look_at(fixture, &[], &[]).await.now;
@@ -72,7 +73,7 @@ pub async fn a_look_returns_the_database_clock<F: LogFixture>(fixture: &F) {
     assert!(before <= now && now <= after, "{before} {now} {after}");
 }
 
-/// Only messages that are still logged.
+/// Of the given messages, a table query returns only messages that are still logged.
 pub async fn a_look_returns_the_logged_messages<F: LogFixture>(fixture: &F) {
     for id in ["logged", "pending", "published"] {
         commit_one(fixture, id, 1).await;
@@ -87,13 +88,14 @@ pub async fn a_look_returns_the_logged_messages<F: LogFixture>(fixture: &F) {
     assert_eq!(look_at(fixture, &[], &messages[1..]).await.logged, []);
 }
 
-/// Some database clocks have millisecond resolution.
+/// Waits before the purge, because some database clocks have millisecond resolution.
 async fn purge_all<F: LogFixture>(fixture: &F) {
     tokio::time::sleep(Duration::from_millis(5)).await;
     purge(fixture, Duration::ZERO).await;
 }
 
-/// A crash would read these messages again.
+/// The purge keeps messages after the stored position, because a reader reads them again after a
+/// crash.
 pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -107,7 +109,7 @@ pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixtu
         commit_one(fixture, "late", n).await;
     }
     let late = logged(&read(fixture, &mut reader).await);
-    // Some logs need later positions to determine the passed messages.
+    // Some logs need later positions to determine which messages precede the stored position.
     let mut further = 0;
     eventually("the purge of what was passed", async || {
         commit_one(fixture, "further", 1).await;

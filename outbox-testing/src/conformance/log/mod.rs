@@ -33,24 +33,25 @@ pub trait LogFixture: Send + Sync + 'static {
     /// The outbox of the log.
     fn outbox(&self) -> &Self::Outbox;
 
-    /// Writes to the log something that is not a message.
+    /// Writes something to the log that is not a message.
     fn write_elsewhere(&self) -> impl Future<Output = ()> + Send;
 
     /// Ends the open reading, as a broken connection does.
     fn interrupt(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends the open reading and replaces the log by an empty one. Other state stays.
+    /// Ends the open reading and replaces the log by an empty log. Other state stays.
     fn lose(&self) -> impl Future<Output = ()> + Send;
 
-    /// Commits events that the log may deliver, hidden from the table until [`Self::show`].
+    /// Commits events. The log may deliver them, but the table hides them until [`Self::show`].
     fn commit_unseen(&self, events: Events) -> impl Future<Output = Vec<Logged>> + Send;
 
-    /// Makes the commit of [`Self::commit_unseen`] visible.
+    /// Makes the events of [`Self::commit_unseen`] visible in the table.
     fn show(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Generates the tests of a log from test attributes and an `Option` of a fresh
-/// [`LogFixture`](crate::conformance::log::LogFixture), which may await. `None` skips the test.
+/// Generates the tests of a log from test attributes and an expression. The expression may await,
+/// and is an `Option` of a fresh [`LogFixture`](crate::conformance::log::LogFixture). `None` skips
+/// the test.
 #[macro_export]
 macro_rules! log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -3,7 +3,7 @@
 use super::LogFixture;
 use super::support::*;
 
-/// While one relay reads, `open` returns `None` to others.
+/// While one relay reads the log, `open` returns `None` to other relays.
 pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for _ in 0..3 {
@@ -15,7 +15,7 @@ pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {
     assert_eq!(keys(&found), singles(&[("a", 1)]), "the reader is not disturbed");
 }
 
-/// A reader is closed explicitly or by a drop.
+/// Closing or dropping a reader lets another relay open the log.
 pub async fn closed_reader_lets_another_relay_read<F: LogFixture>(fixture: &F) {
     opened(fixture).await.close().await;
     drop(opened(fixture).await);
@@ -24,7 +24,7 @@ pub async fn closed_reader_lets_another_relay_read<F: LogFixture>(fixture: &F) {
     assert_eq!(keys(&read(fixture, &mut reader).await), singles(&[("a", 1)]));
 }
 
-/// Unconfirmed messages come again, with the same ids.
+/// A new reading returns unconfirmed messages again, with the same ids.
 pub async fn a_reading_starts_after_the_stored_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=4 {
@@ -37,7 +37,7 @@ pub async fn a_reading_starts_after_the_stored_position<F: LogFixture>(fixture: 
     assert_eq!(read_all(fixture).await, found[2..]);
 }
 
-/// A replaced reader cannot move the position.
+/// A replaced reader cannot move the stored position.
 pub async fn a_replaced_reader_cannot_confirm<F: LogFixture>(fixture: &F) {
     for n in 1..=3 {
         commit_one(fixture, "a", n).await;

@@ -5,13 +5,13 @@ use super::support::*;
 use crate::conformance::store::OpenTransaction;
 use crate::not_applicable;
 
-/// Warnings are allowed.
+/// The preflight of a healthy log may return warnings, but no error.
 pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
     let passed = fixture.log().preflight().await;
     assert!(passed.is_ok(), "{passed:?}");
 }
 
-/// Each committed message comes once and is logged.
+/// A reading returns each committed message once, and the status of the message is logged.
 pub async fn a_reading_returns_every_message_once<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     commit_one(fixture, "b", 2).await;
@@ -26,7 +26,7 @@ pub async fn a_reading_returns_every_message_once<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// A message of the log equals its row.
+/// A message read from the log equals its table row.
 pub async fn a_log_message_equals_its_table_row<F: LogFixture>(fixture: &F) {
     // Databases store whole microseconds.
     let later = (fixture.outbox().now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
@@ -62,7 +62,7 @@ pub async fn a_log_message_equals_its_table_row<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// Transactions come whole, in commit order.
+/// A reading returns whole transactions in commit order.
 pub async fn transactions_come_whole_and_in_commit_order<F: LogFixture>(fixture: &F) {
     if !fixture.outbox().overlapping_transactions() {
         return not_applicable("one transaction at a time");
@@ -102,7 +102,7 @@ pub async fn transactions_come_whole_and_in_commit_order<F: LogFixture>(fixture:
     assert_eq!(found[1], expected);
 }
 
-/// Rolled-back messages never come.
+/// A reading never returns rolled-back messages.
 pub async fn the_log_never_returns_rolled_back_messages<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=5 {
@@ -125,7 +125,7 @@ pub async fn the_log_never_returns_rolled_back_messages<F: LogFixture>(fixture: 
     }
 }
 
-/// Commits without messages may precede the position.
+/// An idle reading reports a position, which commits without messages may precede.
 pub async fn an_idle_reading_reports_its_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     loop {
@@ -137,7 +137,7 @@ pub async fn an_idle_reading_reports_its_position<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// An idle outbox must retain no WAL.
+/// Writes outside the outbox advance a reading, so that an idle outbox retains no WAL.
 pub async fn unrelated_writes_advance_a_reading<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     let mut reader = opened(fixture).await;
@@ -181,7 +181,7 @@ pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F
     assert_eq!(found, expected);
 }
 
-/// The retained bytes increase.
+/// Undecided messages increase the reported size of the retained log.
 pub async fn undecided_messages_increase_the_retained_log<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let before = reader.retained().await.expect("retained answers").bytes;

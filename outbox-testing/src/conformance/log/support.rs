@@ -29,7 +29,7 @@ pub(super) struct Transaction {
     pub(super) end: Position,
 }
 
-/// Retries: a server may be slow to detect a closed reader.
+/// Opens the log. Retries, because a server may be slow to detect a closed reader.
 pub(super) async fn opened<F: LogFixture>(fixture: &F) -> ReaderOf<F> {
     let mut reader = None;
     eventually("the opening of the log", async || {
@@ -47,7 +47,7 @@ pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
         .expect("the reading goes on")
 }
 
-/// Reads all committed transactions with messages. Positions must not fall.
+/// Reads all committed transactions with messages. Panics if a position falls.
 pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -> Vec<Transaction> {
     let written = fixture.log().written().await.expect("written answers");
     let (mut transactions, mut messages, mut last) = (Vec::<Transaction>::new(), Vec::new(), Position(0));
@@ -165,7 +165,7 @@ pub(super) async fn settle_pending<F: LogFixture>(
     rows
 }
 
-/// Returns the number of deleted messages.
+/// Purges published messages and returns the number of deleted messages.
 pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u64 {
     let mut request = PurgeRequest {
         older_than: Some(older_than),
@@ -174,7 +174,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
         limit: std::num::NonZeroU32::new(3).expect("three is positive"),
     };
     let mut deleted = 0;
-    // Each page deletes or passes at least one message.
+    // Each page of the purge deletes or passes at least one message.
     for _ in 0..1_000 {
         let purged = fixture.log().purge(request).await.expect("purge answers");
         deleted += purged.deleted;
@@ -186,7 +186,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
     panic!("the purge never ends");
 }
 
-/// `None` if dropped.
+/// Polls the future for a time that depends on `round`. Returns `None` if the future was dropped.
 pub(super) async fn dropped_after<T>(round: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if round < 4 {

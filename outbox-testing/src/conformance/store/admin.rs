@@ -1,4 +1,4 @@
-//! Rules for operators: backlog, lists and resume.
+//! Rules for operator queries: backlog, lists and resume.
 
 use outbox_core::event::DomainEvent as _;
 
@@ -37,7 +37,7 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
     assert_eq!(blocked, 1, "a block that has ended does not count");
 }
 
-/// The backlog age covers failed messages, but not delayed, halted or paused ones.
+/// The backlog age covers failed messages, but not delayed, halted or paused messages.
 pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
     let age = async || store(fixture).backlog().await.oldest_unpublished;
     commit_delayed(fixture, Probe::noted("delayed", 1), LONG).await;
@@ -105,7 +105,7 @@ pub async fn pages_begin_with_the_newest_messages<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// The list is complete, oldest first, up to the limit.
+/// The list has all messages, oldest first, up to the limit.
 pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
@@ -166,7 +166,7 @@ async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     all
 }
 
-/// Each criterion narrows the list.
+/// Each criterion of a selection narrows the list.
 pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     let all = with_variety(fixture).await;
     type Wanted = fn(&StoredMessage, &StoredMessage) -> bool;
@@ -206,7 +206,8 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Blocked aggregates are listed halted first, then by end. Each is found by its name.
+/// The list of blocked aggregates has halted aggregates first, then the others by the end of their
+/// block. A query by name finds each aggregate.
 pub async fn blocked_aggregates_are_listed_halted_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;

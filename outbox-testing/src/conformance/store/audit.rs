@@ -1,4 +1,5 @@
-//! Rules for operations: recorded with their changes and resumable.
+//! Rules for operations: the store records an operation with its changes, and a caller can resume
+//! it.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -48,7 +49,7 @@ pub async fn an_operation_is_recorded_with_its_changes<F: StoreFixture>(fixture:
     assert_eq!(store(fixture).operation(again.id).await, None);
 }
 
-/// This includes the initial state.
+/// Another caller can continue an operation at its stored position, also before its first change.
 pub async fn an_operation_continues_at_its_position<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -66,7 +67,7 @@ pub async fn an_operation_continues_at_its_position<F: StoreFixture>(fixture: &F
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1");
 }
 
-/// Its own copies and retried messages are never selected again.
+/// An operation never selects its own copies and retried messages again.
 pub async fn an_operation_skips_its_own_messages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -89,7 +90,7 @@ pub async fn an_operation_skips_its_own_messages<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &retried[0]).await, MessageStatus::Dead);
 }
 
-/// Each message changes once.
+/// If two callers advance one operation, each message changes once.
 pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows, published()).await;
@@ -100,7 +101,7 @@ pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>
     assert_eq!(keys(&copies), "a1 b1 c1 d1 e1 f1 g1");
 }
 
-/// Two operations with the same messages count each once.
+/// Two operations that select the same messages change and count each message once in total.
 pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
     for kind in [OperationKind::Retry, OperationKind::Skip] {
@@ -126,7 +127,7 @@ pub async fn a_bounded_operation_takes_the_first_messages<F: StoreFixture>(fixtu
     assert_eq!(advance(fixture, &retry, ALL).await, done);
 }
 
-/// An operation without changes is not recorded.
+/// Resume and forget are recorded if they change something.
 pub async fn resume_and_forget_are_recorded<F: StoreFixture>(fixture: &F) {
     block_each(fixture, &["a", "b"], LONG).await;
     let new = |kind, of: &Aggregate| {
@@ -165,7 +166,7 @@ pub async fn resume_and_forget_are_recorded<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// The operation runs until it is finished.
+/// An operation with external effects is recorded as running until the caller finishes it.
 pub async fn an_operation_with_external_effects_is_recorded<F: StoreFixture>(fixture: &F) {
     let reconcile = operation(OperationKind::Reconcile, Selection::all());
     for _ in 0..2 {
@@ -219,7 +220,7 @@ pub async fn operations_are_listed_newest_first<F: StoreFixture>(fixture: &F) {
     assert_eq!(listed(filter, 10).await, ids[..2]);
 }
 
-/// `messages_of` returns retried or skipped messages, or copies.
+/// `messages_of` returns the messages that an operation retried or skipped, or its copies.
 pub async fn the_messages_of_an_operation_are_found<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &rows[..3], dead(true)).await;

@@ -3,7 +3,7 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// Later fetches skip these messages. Other aggregates continue.
+/// While an aggregate is blocked, later fetches skip its messages. Other aggregates continue.
 pub async fn messages_of_a_blocked_aggregate_wait_alone<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
@@ -24,7 +24,7 @@ pub async fn messages_of_a_blocked_aggregate_wait_alone<F: StoreFixture>(fixture
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
-/// Waiting rows count too.
+/// A fetch examines at most `limit` rows, waiting rows included.
 pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
@@ -46,7 +46,7 @@ pub async fn a_fetch_examines_at_most_its_limit<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "b1");
 }
 
-/// The messages come unchanged.
+/// After a block ends, a fetch returns the waiting messages unchanged and in order.
 pub async fn an_ended_block_returns_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
     let rows = until_blocks_have_ended(fixture, &leases).await;
@@ -57,7 +57,7 @@ pub async fn an_ended_block_returns_its_messages_in_order<F: StoreFixture>(fixtu
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");
 }
 
-/// After several failures of a message, the last one sets the delay of the block.
+/// If a message fails several times, its last failure sets the end of the block.
 pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -67,7 +67,7 @@ pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &
     assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
 }
 
-/// The bounds are `limit`, `per_aggregate` and `bytes`.
+/// A fetch of waiting messages is bounded by `limit`, `per_aggregate` and `bytes`.
 pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
     let all = store(fixture).fetch_waiting(waiting(&leases)).await;
@@ -94,7 +94,7 @@ pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixtu
     assert_eq!((fetched.due.len(), fetched.more), (1, true));
 }
 
-/// Excluded aggregates are skipped.
+/// A fetch of waiting messages skips excluded aggregates.
 pub async fn excluded_aggregates_are_skipped<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
     let without = |excluding| WaitingRequest {
@@ -103,7 +103,7 @@ pub async fn excluded_aggregates_are_skipped<F: StoreFixture>(fixture: &F) {
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(keys(&store(fixture).fetch_waiting(without(&few)).await.due), "c1");
-    // As many as in flight after an outage.
+    // As many aggregates as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -112,7 +112,7 @@ pub async fn excluded_aggregates_are_skipped<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Pending messages with a lower sequence come first.
+/// Pending messages with a lower sequence precede the waiting messages of a block.
 pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     fixture.set_back_row_ids().await;
@@ -129,7 +129,7 @@ pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&waiting), "a1 a2 a3 a4");
 }
 
-/// Waiting rows in flight are skipped.
+/// A fetch skips waiting rows that are in flight.
 pub async fn waiting_rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -142,7 +142,7 @@ pub async fn waiting_rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetched.due), "a2 a3");
 }
 
-/// Partitions without a lease are skipped.
+/// A fetch of waiting messages skips partitions without a lease.
 pub async fn only_leased_partitions_return_waiting_messages<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
     let (some, rest) = leases.split_at(leases.len() / 2);
@@ -162,7 +162,7 @@ pub async fn only_leased_partitions_return_waiting_messages<F: StoreFixture>(fix
     );
 }
 
-/// No message starves.
+/// The block that ended first is fetched first, so that no message starves.
 pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     for id in ["b", "c", "a"] {
@@ -187,7 +187,7 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     assert!(!rows[0].waited);
 }
 
-/// A message set aside after the end of its block is not lost, and not overtaken.
+/// A message set aside after the end of its block is not lost, and no later message overtakes it.
 pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -221,7 +221,7 @@ pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixt
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
-/// Unsequenced messages are not blocked and halt no aggregate.
+/// Unsequenced messages do not wait for a block and do not halt an aggregate.
 pub async fn unsequenced_messages_neither_block_nor_halt<F: StoreFixture>(fixture: &F) {
     let probes = [Probe::noted("a", 1), Probe::sampled("a", 2), Probe::noted("a", 3)];
     commit_all(fixture, probes).await;
@@ -237,7 +237,7 @@ pub async fn unsequenced_messages_neither_block_nor_halt<F: StoreFixture>(fixtur
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), "a1 a2");
 }
 
-/// An unsequenced failure waits alone.
+/// After a failure, an unsequenced message waits, and other messages of its aggregate do not.
 pub async fn an_unsequenced_failure_waits_alone<F: StoreFixture>(fixture: &F) {
     let probes = [
         Probe::sampled("a", 1),
@@ -261,7 +261,8 @@ pub async fn an_unsequenced_failure_waits_alone<F: StoreFixture>(fixture: &F) {
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
-/// An attempt counts only if the message caused the failure. The last error is kept.
+/// A failure counts as an attempt only if the message caused the failure. The row keeps the last
+/// error.
 pub async fn failures_and_attempts_are_counted_separately<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let nothing_failed = Verdict::Blocked {
@@ -287,7 +288,7 @@ pub async fn failures_and_attempts_are_counted_separately<F: StoreFixture>(fixtu
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// A message in flight does not lift the halt of its aggregate.
+/// A verdict on a message in flight does not end the halt of its aggregate.
 pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a"]).await;
     settled(fixture, &leases, &rows[..1], dead(true)).await;

@@ -3,7 +3,7 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// The rest of the block continues.
+/// After a dead letter without halt, the other messages of the block are published.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -16,7 +16,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a3");
 }
 
-/// A retried message is pending with zero attempts, and can die again.
+/// A retried dead letter is pending with zero attempts, and can become a dead letter again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
@@ -30,7 +30,7 @@ pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     assert!(shown(fixture, &row).await.halts);
 }
 
-/// A retried message comes before its successors.
+/// A retried message is fetched before its successors.
 pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
@@ -56,7 +56,8 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// The retried message comes first, and the back-off continues.
+/// A dead letter without halt, retried during a block, is fetched first. The back-off of the block
+/// continues.
 pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
@@ -86,7 +87,8 @@ pub async fn retry_and_skip_change_dead_letters_only<F: StoreFixture>(fixture: &
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// Otherwise later messages would overtake a second permanent failure.
+/// A message rejected during a halt waits. Otherwise later messages would overtake it after the
+/// halt.
 pub async fn a_message_rejected_during_a_halt_waits_in_order<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (a, b) = (of(&rows, "a"), of(&rows, "b"));
@@ -110,7 +112,7 @@ pub async fn a_message_rejected_during_a_halt_waits_in_order<F: StoreFixture>(fi
     assert_eq!(sorted_keys(&fetch_waiting(fixture, &leases).await), "b2 b3");
 }
 
-/// The skipped message stays dead.
+/// Skipping a dead letter ends the halt, and the message stays a dead letter.
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "b1");

@@ -3,7 +3,7 @@
 use super::StoreFixture;
 use super::support::*;
 
-/// A delayed message is not due early.
+/// A delayed message is not due early, and later messages of its aggregate wait.
 pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -45,7 +45,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
-/// Older messages are not delayed.
+/// A delayed message behind a block waits for its own time; older messages are not delayed.
 pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
@@ -68,7 +68,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// This matters after a crash.
+/// An older message is due before a delayed later message, also if a crash left it pending.
 pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -91,7 +91,7 @@ pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixtu
     );
 }
 
-/// This holds after a crash, whichever query runs first.
+/// Waiting messages do not overtake pending messages after a crash, whichever query runs first.
 pub async fn waiting_messages_do_not_overtake_pending_messages<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;
@@ -115,7 +115,7 @@ pub async fn waiting_messages_do_not_overtake_pending_messages<F: StoreFixture>(
     assert_eq!(arrived, [1, 2]);
 }
 
-/// A delayed unsequenced message waits alone.
+/// Other messages of the aggregate do not wait for a delayed unsequenced message.
 pub async fn a_delayed_unsequenced_message_waits_alone<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::sampled("a", 1), LONG).await;
     commit_delayed(fixture, Probe::sampled("b", 1), SHORT).await;

@@ -1,4 +1,4 @@
-//! Rules for fetches: all due messages, in order, and nothing else.
+//! Rules for fetches: a fetch returns all due messages in order, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
     assert_eq!(next.into_values().collect::<Vec<_>>(), [11, 11, 11]);
 }
 
-/// Partitions without a lease are skipped.
+/// A fetch skips partitions without a lease.
 pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..200).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (_, leases) = lease_all(fixture).await;
@@ -99,7 +99,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A relay with a stored table position would lose the message.
+/// A fetch returns a message that commits late. A relay with a stored table position would lose it.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.overlapping_transactions() {
         return not_applicable("this store has one writer at a time");
@@ -124,7 +124,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "late1");
 }
 
-/// Rows in flight are skipped.
+/// A fetch skips rows that are in flight.
 pub async fn rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "c", "a"]).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
@@ -144,7 +144,7 @@ pub async fn rows_in_flight_are_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&store(fixture).fetch(request).await.due), "d1");
 }
 
-/// Messages come in sequence.
+/// Messages are fetched in sequence after the row id counter was set back.
 pub async fn a_row_id_counter_set_back_keeps_the_order<F: StoreFixture>(fixture: &F) {
     for _ in 0..3 {
         commit_each(fixture, &["a", "b", "a", "b", "a", "c"]).await;
@@ -207,7 +207,7 @@ pub async fn messages_in_flight_of_a_former_owner_come_first<F: StoreFixture>(fi
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// The row that exceeds the bound is included.
+/// A byte bound ends a fetch. The result includes the row that exceeds the bound.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {
@@ -230,7 +230,7 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// Other rows are not affected.
+/// A fetch returns an unreadable row as an error, and other rows unchanged.
 pub async fn an_unreadable_row_is_returned_as_an_error<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -15,7 +15,7 @@ async fn forget_idle<F: StoreFixture>(fixture: &F, idle_for: Duration) -> u64 {
     store(fixture).forget_idle(&aggregate_type, idle_for).await
 }
 
-/// Forgetting removes messages, keys and the last sequence.
+/// Forgetting an aggregate removes its messages, its deduplication keys and its last sequence.
 pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: &F) {
     let of_a = || {
         Events::new()
@@ -43,7 +43,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
     assert_eq!(sorted_keys(&rows), "a- a1 a2 b2 c1");
 }
 
-/// The aggregate stays unchanged.
+/// An aggregate with unpublished messages is not forgotten.
 pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["pending", "waiting", "halted", "free"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;

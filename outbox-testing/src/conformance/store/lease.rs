@@ -23,7 +23,7 @@ fn all_partitions() -> BTreeSet<u16> {
     (0..PARTITIONS).collect()
 }
 
-/// Live leases never overlap, even under concurrent calls.
+/// Live leases never share a partition, even under concurrent calls.
 pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
     let mut owned = BTreeSet::new();
@@ -46,7 +46,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `max` bounds one call.
+/// `max` bounds the number of partitions that one call acquires.
 pub async fn acquire_takes_at_most_the_requested_number<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let leases = store(fixture).acquire(owner, TTL, 10).await;
@@ -59,7 +59,7 @@ pub async fn acquire_takes_at_most_the_requested_number<F: StoreFixture>(fixture
     assert_eq!(none, []);
 }
 
-/// Each new owner gets a higher epoch.
+/// Each new owner of a partition gets a higher epoch.
 pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     let (owner, first) = lease_all(fixture).await;
     store(fixture).release(owner, &first).await;
@@ -78,7 +78,7 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewal revives no expired lease.
+/// A renewal does not revive an expired lease.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let renewed = store(fixture).renew(owner, &leases, TTL).await;
@@ -123,7 +123,7 @@ pub async fn released_partitions_are_free_immediately<F: StoreFixture>(fixture: 
     );
 }
 
-/// A stale release frees nothing.
+/// A release under a stale epoch frees no partition.
 pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -145,7 +145,7 @@ pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) 
     store(fixture).preflight(true).await;
 }
 
-/// Each relay counts once, until its announcement expires.
+/// Each live relay counts once, until its announcement expires.
 pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);
@@ -166,7 +166,7 @@ pub async fn relays_are_counted_until_their_announcement_expires<F: StoreFixture
     panic!("a silent relay is counted forever");
 }
 
-/// An announcement replaces the earlier one.
+/// The last announcement of a relay replaces its earlier announcement.
 pub async fn relays_are_counted_by_their_last_announcement<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in RelayHealth::ALL {
@@ -181,7 +181,7 @@ pub async fn relays_are_counted_by_their_last_announcement<F: StoreFixture>(fixt
     }
 }
 
-/// Other relays keep their leases.
+/// A relay that leaves loses its leases and its announcement; other relays keep theirs.
 pub async fn leaving_releases_leases_and_announcement<F: StoreFixture>(fixture: &F) {
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
     let kept = store(fixture).acquire(stays, TTL, 10).await;

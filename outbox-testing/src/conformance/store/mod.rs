@@ -70,15 +70,16 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Leaves the transaction open. Meanwhile the suite commits only other aggregates, because
-    /// writers of one aggregate may block each other. Called only with
+    /// Records the events and leaves the transaction open. Until it ends, the suite commits only
+    /// other aggregates, because writers of one aggregate may block each other. Called only with
     /// [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Expires all leases now.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
 
-    /// Row ids then fall or repeat, as far as the database allows.
+    /// Sets the row id counter back, so that new row ids fall or repeat, as far as the database
+    /// allows.
     fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
 
     /// Makes leases and announcements end later, as if the store's clock were set back.
@@ -100,9 +101,9 @@ pub trait OpenTransaction: Send + 'static {
 /// The reason why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
 
-/// Generates the tests of a store from test attributes and an `Option` of a fresh
-/// [`StoreFixture`](crate::conformance::store::StoreFixture), which may await. `None` skips the
-/// test.
+/// Generates the tests of a store from test attributes and an expression. The expression may await,
+/// and is an `Option` of a fresh [`StoreFixture`](crate::conformance::store::StoreFixture). `None`
+/// skips the test.
 #[macro_export]
 macro_rules! store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

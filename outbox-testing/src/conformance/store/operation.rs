@@ -53,7 +53,7 @@ pub async fn pause_and_unpause_are_recorded<F: StoreFixture>(fixture: &F) {
     assert_eq!(reasons(fixture).await, Vec::<String>::new());
 }
 
-/// A repeated pause or unpause has no effect. Later pauses stay.
+/// A repeated pause or unpause operation has no effect, also on pauses that began later.
 pub async fn a_repeated_pause_changes_nothing<F: StoreFixture>(fixture: &F) {
     let of_type = || OperationScope::names(["order"]);
     let begin = operation(OperationKind::Pause, of_type());

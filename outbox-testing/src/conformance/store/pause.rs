@@ -26,7 +26,7 @@ async fn finish<F: StoreFixture>(fixture: &F) {
     panic!("finishing pauses does not end");
 }
 
-/// The first message of each aggregate is paused, the rest waits.
+/// Settles rows under a pause: the first message of each aggregate is paused, later messages wait.
 async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow]) {
     let mut met = std::collections::HashSet::new();
     for row in rows {
@@ -38,7 +38,7 @@ async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow
     }
 }
 
-/// After the pause, the messages come in order. No failures count.
+/// After a pause, the paused messages are fetched in order, without counted failures.
 pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     commit_all(fixture, [Probe::sampled("c", 1)]).await;
@@ -78,7 +78,7 @@ pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(f
     assert_eq!((backlog.pending, backlog.dead_letters), (0, 0));
 }
 
-/// An ended or different pause holds no message for long.
+/// A verdict that names an ended or different pause holds its message only briefly.
 pub async fn an_inactive_pause_holds_no_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     commit_all(fixture, [Probe::sampled("b", 1)]).await;
@@ -105,7 +105,8 @@ pub async fn an_inactive_pause_holds_no_message<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// The pause of all types comes first. A new pause replaces an earlier pause of the same scope.
+/// The list begins with the pause of all types. A new pause replaces an earlier pause of the same
+/// scope.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
     assert!(!store(fixture).unpause(None).await, "there is none");
@@ -148,7 +149,7 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await.len(), 1);
 }
 
-/// The store's clock decides.
+/// A pause with a duration expires by the store's clock.
 pub async fn a_pause_with_a_duration_expires<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -169,7 +170,7 @@ pub async fn a_pause_with_a_duration_expires<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).pauses().await, []);
 }
 
-/// A message retried during a pause waits.
+/// A dead letter retried during a pause waits.
 pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
@@ -193,7 +194,7 @@ pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixt
     assert!(sorted_keys(&due).starts_with("a1 a2"), "{}", keys(&due));
 }
 
-/// A delayed message keeps its time.
+/// A delayed message keeps its time after a pause.
 pub async fn a_delayed_message_keeps_its_time_after_a_pause<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
     commit_delayed(fixture, Probe::sampled("b", 2), LONG).await;

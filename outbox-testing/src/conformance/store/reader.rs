@@ -7,7 +7,7 @@ use outbox_core::message::PARTITIONS;
 use super::StoreFixture;
 use super::support::*;
 
-/// An unreadable message is found with the reason.
+/// A lookup returns a message with its payload, and an unreadable message with the reason.
 pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     let (_, rows) = with_rows(fixture, &["a", "b"]).await;
     for row in &rows {
@@ -29,7 +29,7 @@ pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     found.message.expect_err("a damaged message has a reason");
 }
 
-/// Pages are in id order and include every status.
+/// Pages of recorded messages are in id order and include every status.
 pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows[..2], published()).await;
@@ -69,7 +69,8 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Results are newest first. At its row limit, a search returns its position.
+/// A search among published messages returns the newest first. At its row limit, the search returns
+/// its position.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (of_a, of_b) = (of(&rows, "a"), of(&rows, "b"));
@@ -129,7 +130,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     assert_eq!(search(earlier).await, (Vec::new(), None));
 }
 
-/// `head` returns the last sequence and recording time.
+/// `head` returns the last sequence of an aggregate and its recording time.
 pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).head(&aggregate("a")).await, None);
     commit_each(fixture, &["a", "b", "a"]).await;
@@ -144,7 +145,7 @@ pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// An expired lease is listed with its last owner.
+/// The list of partitions includes an expired lease, with its last owner.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();

@@ -8,7 +8,7 @@ use outbox_core::message::{Events, IntoEvents as _};
 use super::StoreFixture;
 use super::support::*;
 
-/// Rolled-back sequences are reused.
+/// The sequences of a rolled-back transaction are used by the next transaction.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = [("a", 7), ("a", 8), ("b", 9)].map(|(id, n)| Probe::noted(id, n));
@@ -108,7 +108,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetched, MESSAGES);
 }
 
-/// Ids are compared bytewise.
+/// Aggregate ids are compared bytewise.
 pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for round in 1..=2 {
@@ -125,7 +125,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rows.len(), expected.len());
     assert_eq!(rows.iter().map(key).collect::<BTreeSet<_>>(), expected);
 
-    // Similar ids do not affect each other.
+    // Aggregates with similar ids do not affect each other.
     let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
     let first = first(&rows, "a");
     let others: BTreeSet<_> = expected.iter().copied().filter(|key| !is_a(key)).collect();
@@ -145,7 +145,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rest.iter().map(key).collect::<BTreeSet<_>>(), others);
 }
 
-/// The whole call is rejected.
+/// One invalid event rejects all events of the call.
 pub async fn an_invalid_event_is_rejected<F: StoreFixture>(fixture: &F) {
     let impossible = [
         Probe::noted("", 1),

@@ -54,7 +54,8 @@ async fn listed<F: StoreFixture>(fixture: &F, owner: OwnerId) -> LiveRelay {
     listed.expect("an announced relay is listed")
 }
 
-/// The last announcement of a relay is listed with its trouble. A source is arbitrary text.
+/// The registry lists the last announcement of a relay, with its reported trouble. A source is
+/// arbitrary text.
 pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let announcement = failing();
@@ -97,7 +98,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A relay without destination or source agrees with all relays.
+/// A relay that announces no destination or no source agrees with all relays.
 pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
     let here = at(destination("ORDERS", "shop"));
     store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
@@ -126,7 +127,7 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
     assert_eq!(counted.disagreeing, 0, "an expired announcement does not count");
 }
 
-/// A silent relay is listed until another relay announces itself.
+/// A relay without a renewed announcement is listed until another relay announces itself.
 pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     let (silent, left) = (OwnerId::fresh(), OwnerId::fresh());
     store(fixture).announce(left, TTL, &failing()).await;
@@ -144,8 +145,8 @@ pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(store(fixture).expired_relays().await, []);
 }
 
-/// Leases end within [`LEASE_TTL_MAX`] of the next `acquire`. Until then their owner may publish
-/// and renew.
+/// Leases that end too late after the clock was set back end within [`LEASE_TTL_MAX`] of the next
+/// `acquire`. Until then their owner may publish and renew.
 pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
     let hours = Duration::from_secs(7200);
     let (owner, leases) = lease_all(fixture).await;

@@ -48,7 +48,7 @@ pub async fn a_recently_published_message_is_not_purged<F: StoreFixture>(fixture
     panic!("this machine is too busy to settle and purge within eight seconds");
 }
 
-/// The key is rejected for its full retention.
+/// A deduplication key is rejected for its full retention, even after its message is deleted.
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
@@ -150,7 +150,7 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
     assert_eq!(page(fixture, (from - LONG, from), None).await, []);
 }
 
-/// Messages recorded after a replay stay behind the copies.
+/// Messages recorded after a replay are fetched after the replayed copies.
 pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -172,7 +172,8 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
     assert_eq!(keys(&store(fixture).fetch_waiting(few).await.due), "a3 a1 a2");
 }
 
-/// A copy has a new id and the original event id.
+/// A replayed copy has a new message id and the original event id, and follows all recorded
+/// messages.
 pub async fn replay_places_copies_after_all_recorded_messages<F: StoreFixture>(fixture: &F) {
     let keyed = Probe::noted("a", 1).with_dedup_key("k");
     commit_all(fixture, [keyed, Probe::noted("a", 2), Probe::sampled("b", 1)]).await;

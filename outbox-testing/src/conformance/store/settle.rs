@@ -1,4 +1,4 @@
-//! Rules for verdicts.
+//! Rules for verdicts: the results of publishing, as the relay settles them.
 
 use super::StoreFixture;
 use super::support::*;
@@ -19,7 +19,7 @@ fn each_verdict() -> [Verdict; 7] {
     ]
 }
 
-/// A stale epoch settles nothing.
+/// A verdict under a stale epoch changes no message.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, stale) = lease_all(fixture).await;
@@ -41,7 +41,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
-/// A released lease is stale immediately.
+/// A verdict under a released lease changes no message.
 pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -53,7 +53,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
-/// Verdicts are rejected per partition.
+/// A stale lease rejects only verdicts of its own partition.
 pub async fn a_stale_lease_does_not_affect_other_leases<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -119,7 +119,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// It halts no released aggregate.
+/// A late verdict does not halt an aggregate that an operator has released.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
@@ -134,7 +134,7 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A database may reuse the row id of an earlier message.
+/// A verdict applies only if the message id matches, because a database may reuse a row id.
 pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
@@ -155,7 +155,7 @@ pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Recording a failure never fails.
+/// A failure with a long error text can be settled.
 pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -10,7 +10,7 @@ pub(crate) use crate::store_types::*;
 
 use super::StoreFixture;
 
-/// Outlasts every test, so that leases expire only through the fixture.
+/// A lease time that outlasts every test, so that leases expire only through the fixture.
 pub(crate) const TTL: Duration = Duration::from_secs(300);
 
 pub(crate) const ALL: u32 = 1_000;
@@ -91,7 +91,7 @@ pub(crate) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]
 }
 
 const STEPS_MAX: usize = 200;
-/// Some clocks have a resolution of one second.
+/// Interval between two fetches.
 const STEP: Duration = Duration::from_millis(50);
 
 pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
@@ -108,8 +108,8 @@ pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     panic!("no block ended: {:?}", blocked(fixture).await);
 }
 
-/// Alternates both fetches: waiting messages must not overtake a delayed message that becomes due
-/// meanwhile.
+/// Alternates the fetches of pending and waiting messages until a message is due. Waiting messages
+/// must not overtake a delayed message that becomes due.
 pub(crate) async fn until_something_is_due<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -163,7 +163,7 @@ pub(crate) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
-/// A failure caused by the message.
+/// A verdict for a failure caused by the message.
 pub(crate) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -172,7 +172,7 @@ pub(crate) fn failed(delay: Duration) -> Verdict {
     }
 }
 
-/// A failure not caused by the message.
+/// A verdict for a failure not caused by the message.
 pub(crate) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -220,12 +220,12 @@ pub(crate) fn key(row: &FetchedRow) -> (&str, Option<u64>) {
     (&row.aggregate.id, message.and_then(|message| message.sequence))
 }
 
-/// Keys such as `a1 a2 b-`: id and sequence, `-` if unsequenced.
+/// Keys of the rows, such as `a1 a2 b-`: aggregate id and sequence, `-` if unsequenced.
 pub(crate) fn keys(rows: &[FetchedRow]) -> String {
     joined(rows.iter().map(key))
 }
 
-/// The order across aggregates is free.
+/// Keys of the rows, sorted, because the order across aggregates is free.
 pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> String {
     let mut keys: Vec<_> = rows.iter().map(key).collect();
     keys.sort_unstable();
@@ -251,7 +251,7 @@ pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Ve
         .collect()
 }
 
-/// At least half of `expected`.
+/// Whether at least half of `expected` remains.
 pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
     actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }
@@ -321,7 +321,7 @@ pub(crate) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> Sto
     listed.remove(0)
 }
 
-/// Blocks `a`, so that all its messages wait.
+/// Blocks the aggregate `a`, so that all its messages wait.
 pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;
@@ -329,7 +329,7 @@ pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
     leases
 }
 
-/// The successors do not wait yet.
+/// Dead-letters the first message of `a`. Its successors do not wait yet.
 pub(crate) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],

@@ -1,10 +1,10 @@
-//! Rules for deploys.
+//! Rules for deploys, in which subscriptions stop and versions share a consumer.
 
 use super::*;
 
 const ANY: &[&EventDescriptor] = &[NOTED, OBSERVED];
 
-/// After a stop, prefetched deliveries come again in order.
+/// After a subscription stops, the broker redelivers its prefetched messages in order.
 pub async fn released_prefetched_messages_come_immediately<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -34,7 +34,7 @@ pub async fn released_prefetched_messages_come_immediately<F: SubscriberFixture>
 pub async fn a_stopped_subscription_receives_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
-    // Leaves a pull request pending at the broker.
+    // The dropped call leaves a pull request pending at the broker.
     assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
     let early = stopped.stop().await;
     assert_eq!(early.len(), 0, "nothing was published");
@@ -49,7 +49,7 @@ pub async fn a_stopped_subscription_receives_nothing<F: SubscriberFixture>(fixtu
     drop(stopped);
 }
 
-/// After `flush`, all answers have arrived.
+/// When `flush` returns, the broker has received all answers.
 pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -62,7 +62,7 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// Requested messages stay until they are answered.
+/// Messages whose event type another version requested stay on the broker until answered.
 pub async fn messages_requested_by_another_version_are_reported<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
@@ -91,7 +91,7 @@ pub async fn messages_requested_by_another_version_are_reported<F: SubscriberFix
     }
 }
 
-/// `is_asked_for` returns `false`.
+/// `is_asked_for` returns `false` for an event type that no version requested.
 pub async fn unrequested_messages_are_reported<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,
@@ -112,7 +112,7 @@ pub async fn unrequested_messages_are_reported<F: SubscriberFixture>(fixture: &F
     }
 }
 
-/// Acknowledged predecessors count too.
+/// `has_predecessors` finds predecessors of any event type, acknowledged predecessors included.
 pub async fn only_predecessors_are_found_whatever_their_type<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
     publish(fixture, OBSERVED, "a.b", 1).await;

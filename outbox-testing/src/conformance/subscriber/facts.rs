@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Acknowledgements have no effect.
+/// Facts describe the stream; acknowledgements do not change them.
 pub async fn facts_describe_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || answered(async || fixture.subscriber().facts().await).await;
     let empty = facts().await;
     assert_eq!((empty.messages, empty.first_stream_sequence), (0, None));
     assert_eq!(empty.last_stream_sequence, 0);
-    // Other policies delete unread messages.
+    // Retention policies other than `Limits` delete unread messages.
     assert_eq!(empty.policy, StreamPolicy::Limits);
     assert!(
         empty.retention.is_none_or(|age| !age.is_zero()),

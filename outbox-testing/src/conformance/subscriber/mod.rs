@@ -56,8 +56,8 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// A subject that the stream captures, other than the default subjects.
     fn fixed_subject(&self) -> String;
 
-    /// Whether a dropped subscription's message may come again with a wrong delivery count.
-    /// Default: `false`.
+    /// Whether the broker may redeliver a dropped subscription's message with a wrong delivery
+    /// count. Default: `false`.
     fn gives_again(&self) -> bool {
         false
     }
@@ -80,7 +80,7 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// Redelivery starts after `ack_wait` and has the delivery count.
+/// The broker redelivers an unacknowledged message after `ack_wait`, with its delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let began = Instant::now();
@@ -98,7 +98,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
         );
         if before > 0 && highest == before + 1 {
             waits += 1;
-            // A delivery may be received late.
+            // The test may receive a delivery late.
             let waited = began.elapsed();
             let least = fixture.ack_wait() * waits * 2 / 3;
             assert!(waited > least, "redelivered {waits} times within {waited:?}");
@@ -108,7 +108,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
     drop(kept);
 }
 
-/// The delay may be shorter or longer than `ack_wait`.
+/// A message is redelivered after its retry delay, which may be shorter or longer than `ack_wait`.
 pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -118,7 +118,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     retry(delivery, delay).await;
     let delivery = next(&mut subscription).await;
     let waited = answered_at.elapsed();
-    // Clocks may differ slightly.
+    // The clocks of test and broker may differ slightly.
     assert!(
         waited > delay / 2,
         "redelivered after {waited:?} instead of {delay:?}"
@@ -184,7 +184,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     counted(fixture, &delivery, 1);
 }
 
-/// `in_flight_max` is the bound.
+/// `in_flight_max` bounds the unacknowledged messages of a consumer.
 pub async fn in_flight_messages_are_bounded<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 10).await;
     let spec = ConsumerSpec {
@@ -206,7 +206,7 @@ pub async fn in_flight_messages_are_bounded<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, fixture.ack_wait()).await;
 }
 
-/// Other event types do not block wanted messages.
+/// Messages of unwanted event types do not block wanted messages.
 pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 50).await;
     let expected = publish(fixture, NOTED, "a", 1).await;
@@ -236,7 +236,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
             reports += 1;
             continue;
         };
-        // The test machine may have stalled.
+        // Some redeliveries are allowed, because the test machine may have stalled.
         assert!(
             silence > ack_wait / 2 && beginnings < 10,
             "redelivered in spite of progress reports: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
@@ -276,7 +276,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
         publish(fixture, NOTED, "a", 20).await
     };
     let receive = async {
-        // Drops must hit every step.
+        // The dropped calls must cover every step of `next`.
         for milliseconds in (1..=20).cycle() {
             if received.len() == 20 {
                 break;
@@ -297,9 +297,9 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// Generates the tests of a subscriber from test attributes and an `Option` of a fresh
-/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture), which may await.
-/// `None` skips the test.
+/// Generates the tests of a subscriber from test attributes and an expression. The expression may
+/// await, and is an `Option` of a fresh
+/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). `None` skips the test.
 #[macro_export]
 macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

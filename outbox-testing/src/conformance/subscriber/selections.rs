@@ -1,4 +1,4 @@
-//! Rules for selections, which include event types unknown to the program.
+//! Rules for selections such as `order.*`, which include event types unknown to the program.
 
 use super::subjects::publish_exported;
 use super::*;
@@ -23,7 +23,7 @@ pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixtu
     }
 }
 
-/// Messages with fixed subjects are included.
+/// A selection of everything includes messages with fixed subjects.
 pub async fn a_selection_of_everything_receives_everything<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[&EventDescriptor::EVERYTHING], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
@@ -46,7 +46,8 @@ pub async fn a_selection_of_everything_receives_everything<F: SubscriberFixture>
     }
 }
 
-/// Another version must not skip such a message.
+/// A message requested only by a selection counts as requested, so that another version does not
+/// skip it.
 pub async fn messages_requested_by_a_selection_are_reported<F: SubscriberFixture>(fixture: &F) {
     drop(subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await);
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;

@@ -1,4 +1,4 @@
-//! Rules for the standing of a consumer.
+//! Rules for the standing of a consumer: its backlog and its receivers.
 
 use super::*;
 
@@ -22,7 +22,7 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// Also without a running process.
+/// The standing of a consumer counts its backlog, also without a running process.
 pub async fn a_standing_counts_the_backlog<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
@@ -67,7 +67,7 @@ pub async fn a_standing_counts_the_backlog<F: SubscriberFixture>(fixture: &F) {
     settled.expect("two messages wait for a process");
 }
 
-/// A standing reports whether a process requests messages.
+/// The standing of a consumer reports whether a process requests messages.
 pub async fn a_standing_reports_active_receivers<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let receiving = settles(fixture, "c", |standing| standing.is_receiving);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Exceeds the clock differences on one machine.
+/// A pause that exceeds the clock differences on one machine.
 pub(super) const APART: Duration = Duration::from_millis(100);
 
 const TO_COME: Duration = Duration::from_secs(3600);
@@ -22,8 +22,8 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     }
 }
 
-/// A consumer starts at the beginning, at a time, or with new messages. A future time means new
-/// messages.
+/// A new consumer starts at the beginning, at a time, or with new messages. A start time in the
+/// future means new messages.
 pub async fn a_new_consumer_starts_at_the_requested_position<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
     sleep(APART).await;
@@ -55,7 +55,7 @@ pub async fn an_existing_consumer_keeps_its_position<F: SubscriberFixture>(fixtu
     receives::<F>(&mut again, &[&later[0]]).await;
 }
 
-/// Messages before the start are not predecessors.
+/// Messages before the start position of a consumer are not predecessors.
 pub async fn messages_before_the_start_are_no_predecessors<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 2).await;
     sleep(APART).await;

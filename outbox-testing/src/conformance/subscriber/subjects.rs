@@ -22,7 +22,7 @@ pub(super) async fn publish_exported<F: SubscriberFixture>(fixture: &F, sequence
     exported
 }
 
-/// A consumer of whole aggregates also receives fixed subjects.
+/// A consumer that requests whole aggregates also receives their messages with fixed subjects.
 pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture: &F) {
     let (sibling, _) = exported(fixture);
     let spec = ConsumerSpec {
@@ -40,7 +40,7 @@ pub async fn siblings_with_a_fixed_subject_arrive<F: SubscriberFixture>(fixture:
     }
 }
 
-/// Only the subject of its publish matches.
+/// A message belongs only on the subject under which it was published.
 pub async fn a_message_belongs_on_its_own_subjects_only<F: SubscriberFixture>(fixture: &F) {
     let (sibling, fixed_subject) = exported(fixture);
     let events = [NOTED, sibling];

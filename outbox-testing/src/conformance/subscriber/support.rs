@@ -35,7 +35,7 @@ pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &Consumer
     answered(async || fixture.subscriber().subscribe(spec).await).await
 }
 
-/// Retries an interrupted call.
+/// Calls a subscriber, and retries a call that was interrupted.
 pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
     let until = Instant::now() + SOON;
     loop {
@@ -63,7 +63,7 @@ pub(super) async fn publish<F: SubscriberFixture>(
     messages
 }
 
-/// Acknowledges and skips other event types.
+/// Returns the next message of a wanted event type. Acknowledges and skips other event types.
 pub(super) async fn next_within<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],

@@ -1,4 +1,4 @@
-//! Operations, with the messages they changed.
+//! Recorded operations, with the messages that they changed.
 
 use std::num::NonZeroU32;
 

@@ -178,7 +178,7 @@ impl State {
                 continue;
             }
             if row.delayed_at(answer.now).is_some() {
-                // Only the oldest message prolongs the block.
+                // Only the oldest message of an aggregate may prolong its block.
                 if is_first {
                     answer.waits(row);
                 }

@@ -22,7 +22,8 @@ pub(super) struct Index {
     pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
 }
 
-/// Originals by sequence, and each copy before the first original recorded after it.
+/// Row ids in publishing order: originals by sequence, and each copy before the first original
+/// recorded after the copy.
 pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Place, i64)> {
     let first_copy = Place::Copy(i64::MIN);
     let mut originals = rows.range(..first_copy).peekable();

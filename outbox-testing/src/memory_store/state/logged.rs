@@ -22,7 +22,7 @@ pub(in super::super::super) struct Log {
     written: Position,
     pub(in super::super::super) stored: Position,
     freed: Position,
-    /// No message after this was adopted.
+    /// Position of the last adopted message.
     pub(in super::super::super) adopted_to: Position,
     passed: HashSet<MessageId>,
     pub(in super::super::super) reader: Option<u64>,
@@ -86,7 +86,8 @@ impl Log {
         self.written
     }
 
-    /// Ahead of the stored position if the log was replaced.
+    /// The position up to which the log is freed. It is ahead of the stored position if the log was
+    /// replaced.
     pub(in super::super::super) fn freed(&self) -> Position {
         self.freed
     }
@@ -110,7 +111,7 @@ impl State {
         self.log.news.notify_waiters();
     }
 
-    /// Unrecordable, so unreadable in the log too.
+    /// Makes a logged message unreadable in the table and in the log.
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
@@ -150,7 +151,7 @@ impl State {
         }
     }
 
-    /// Commits are visible immediately: a missing message was deleted.
+    /// Adopts logged messages. Commits are visible immediately, so a missing message was deleted.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();
@@ -171,7 +172,7 @@ impl State {
         }
     }
 
-    /// A lost log may not have delivered the messages after the stored position.
+    /// Adopts the messages after the stored position, which a lost log may not have delivered.
     pub(in super::super) fn adopt_lost(&mut self) {
         if self.log.freed <= self.log.stored {
             return;

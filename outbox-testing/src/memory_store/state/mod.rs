@@ -39,10 +39,10 @@ pub(super) struct State {
     pub(super) leases: Leases,
     index: Index,
     ids: BTreeMap<MessageId, i64>,
-    /// Keys outlive their messages.
+    /// Deduplication keys, which outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
-    /// `None` pauses all messages.
+    /// Pauses by aggregate type; `None` pauses all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
     set_back: Option<i64>,
@@ -121,7 +121,8 @@ impl State {
     fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) -> i64 {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
-        // In a database, this writer would have waited for the other and received a higher row id.
+        // In a database, this writer would have waited for the earlier writer and received a higher
+        // row id.
         let row_id = match row_id > head.row_id || self.set_back.is_some() {
             true => row_id,
             false => fresh,

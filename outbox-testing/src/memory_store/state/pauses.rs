@@ -1,4 +1,4 @@
-//! Pauses, and the messages they hold.
+//! Pauses, and the messages that they hold.
 
 use outbox_core::message::Aggregate;
 use outbox_core::store::{MessageStatus, Operation, Pause, PauseRequest, UNPAUSED_WAIT, storable_error};
@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::State;
 use super::admin::since;
 
-/// 9000-01-01: marks blocks that last until a pause is finished.
+/// 9000-01-01: the end time of blocks that last until a pause is finished.
 const HELD_UNTIL_SECONDS: i64 = 221_845_392_000;
 
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl State {
         pauses.any(|row| row.stands(now))
     }
 
-    /// Short if no pause is active.
+    /// Returns the time until which a message is held: soon if no pause is active.
     pub(super) fn paused_until(&self, aggregate: &Aggregate) -> OffsetDateTime {
         let now = self.now();
         let row = self.pauses.get(&Some(aggregate.aggregate_type.clone()));

@@ -16,7 +16,7 @@ impl State {
     pub(in super::super) fn find(&self, id: MessageId) -> Option<FoundMessage> {
         let row = self.rows.get(self.ids.get(&id)?)?;
         let now = self.now();
-        // Databases store this back-off in the column of the delay.
+        // Databases store the back-off of an unsequenced message in the column of the delay.
         let is_alone = row.status == MessageStatus::Waiting && !row.is_sequenced();
         let due = row
             .available_at

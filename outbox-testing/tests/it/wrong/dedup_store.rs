@@ -17,9 +17,9 @@ pub enum DedupStoreMistake {
     /// Checks whether a key is free, and claims it in a second step.
     LooksThenClaims,
     ForgetsConsumer,
-    /// Completing only ends the claim.
+    /// Completing a key only ends its claim.
     ForgetsDone,
-    /// Drops a completed key when the lease of its claim ends.
+    /// The store drops a completed key when the lease of its claim ends.
     KeepsForTheLease,
     CompletesOnce,
     ForgetsRelease,
@@ -28,7 +28,7 @@ pub enum DedupStoreMistake {
     ExpiresAtOnce,
     CompletesForAnybody,
     ReleasesForAnybody,
-    /// Rejects a completion after the lease.
+    /// The store rejects a completion after the lease of the claim.
     RefusesLateCompletion,
 }
 
@@ -92,7 +92,7 @@ impl DedupStore for WrongDedupStore {
             {
                 self.inner.release(&key, token).await?;
                 tokio::task::yield_now().await;
-                // Grants a concurrent claim twice.
+                // This branch grants a concurrent claim twice.
                 if let Some((token, _)) = self.claims().get(&key).copied() {
                     return Ok(StoreClaim::Mine(token));
                 }

@@ -17,23 +17,23 @@ pub enum PublisherMistake {
     ConfirmsWithoutStoring,
     IgnoresMessageId,
     HidesDuplicates,
-    /// Treats messages with equal content as copies.
+    /// The publisher treats messages with equal content as copies.
     DeduplicatesByContent,
-    /// Confirms every other message early, and sends it after the next one.
+    /// The publisher confirms every other message early, and sends it after the next message.
     StoresLate,
-    /// Reports an outage as a permanent error.
+    /// The publisher reports an outage as a permanent error.
     PermanentOnOutage,
-    /// Reports that nothing was sent, although this is unknown.
+    /// The publisher reports that a message was not sent, although this is unknown.
     TransientOnOutage,
     TransientOnOversize,
     DropsHeaders,
-    /// Sends text instead of bytes.
+    /// The publisher sends text instead of bytes.
     RewritesPayload,
     IgnoresSubject,
     CutsAggregateId,
     ReportsWrongStreamSequence,
     AlwaysComplains,
-    /// Closes its connection permanently on `abandon`.
+    /// `abandon` closes the connection permanently.
     StaysClosed,
 }
 

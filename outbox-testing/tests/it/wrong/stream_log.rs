@@ -14,19 +14,19 @@ use StreamLogMistake as M;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLogMistake {
-    /// A copy hides the loss of its original.
+    /// The list uses event ids, so a copy hides the loss of its original.
     ListsEvents,
     ReadsOneBatch,
     IgnoresStart,
     FailsOnForeign,
-    /// Locates the original instead of a copy.
+    /// A search for a copy returns the original.
     LocatesEvents,
-    /// Returns only one copy of each event.
+    /// Reading returns only one copy of each event.
     ShowsNoCopies,
     ShowsByAggregate,
     CountsNoForeign,
     ShowsOlder,
-    /// Continues after the callback returned `false`.
+    /// Reading continues after the callback returned `false`.
     ShowsOn,
 }
 

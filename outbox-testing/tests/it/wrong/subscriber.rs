@@ -23,53 +23,53 @@ pub enum SubscriberMistake {
     AcksOnDelivery,
     LosesAcks,
     LosesProgress,
-    /// Starts with messages published after the subscription.
+    /// A consumer starts with messages published after the subscription.
     SkipsWhatWasThere,
     OnlyFirstType,
     DoesNotShare,
     SharesAcrossNames,
-    /// Neither returns nor acknowledges unwanted messages.
+    /// The subscription neither returns nor acknowledges unwanted messages.
     HoardsOtherTypes,
-    /// Regardless of `in_flight_max`.
+    /// The subscription delivers one message at a time, regardless of `in_flight_max`.
     OneAtATime,
     IgnoresInFlightMax,
     IgnoresRetryDelay,
     ForgetsProgress,
-    /// Reports each delivery as the first.
+    /// Each delivery has the delivery count of a first delivery.
     ForgetsCount,
     ReportsNoBacklog,
     LosesDroppedWaits,
     RemembersFacts,
     KeepsWhatItFetched,
     DoesNotStop,
-    /// Sends answers late, and reports their arrival immediately.
+    /// `flush` returns before the answers are sent.
     FlushesNothing,
-    /// Acknowledges messages that its own subscription did not request.
+    /// The subscription acknowledges messages that only other subscriptions requested.
     AcksOtherTypes,
-    /// Uses only the event types of its own subscription.
+    /// `is_asked_for` uses only the event types of its own subscription.
     ForgetsOtherVersions,
-    /// Reports every message as requested.
+    /// `is_asked_for` returns `true` for every message.
     AsksForEverything,
     OverlooksPredecessors,
     IgnoresStart,
-    /// Recreates a consumer for another start.
+    /// A subscription with another start position recreates the consumer.
     StartsAnew,
     LooksBeforeTheStart,
     FindsPredecessorsEverywhere,
-    /// Omits siblings with a fixed subject.
+    /// The subscription omits an aggregate's messages with a fixed subject.
     ForgetsSiblings,
     IgnoresSelections,
     NarrowsEverything,
-    /// Reports that every message belongs on its subject.
+    /// The subscription reports that every message belongs on its subject.
     BelievesHeaders,
-    /// Reports that no message belongs on its subject.
+    /// The subscription reports that no message belongs on its subject.
     BelievesNothing,
     SeesNothingWaiting,
     CountsDeliveredOnes,
-    /// Reports the youngest age instead of the oldest.
+    /// The standing reports the age of the youngest message instead of the oldest.
     TellsTheYoungest,
     HidesTheBound,
-    /// Reports that no process receives.
+    /// The standing reports that no process receives messages.
     SeesNobody,
 }
 

@@ -1,4 +1,4 @@
-//! Mistakes of writers, implemented by the fixture because a store does not record.
+//! Mistakes of writers. The fixture implements them, because a store does not record.
 
 use outbox_core::message::{Events, IntoEvents, Limits, NewMessage};
 
@@ -7,9 +7,9 @@ use outbox_testing::conformance::store::Refused;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMistake {
-    /// A rollback leaves ghosts.
+    /// A rollback commits the messages.
     CommitsRolledBack,
-    /// A rollback leaves gaps.
+    /// A rollback leaves gaps in the sequences.
     LeavesHoles,
     IgnoresDedupKeys,
     NumbersEverything,

@@ -9,26 +9,26 @@ pub enum StoreMistake {
     ForgetsDestinations,
     ForgetsTroubles,
     ListsNoExpiredRelays,
-    /// After the clock is set back, grants leases of owners that may still publish.
+    /// After the clock is set back, the store grants leases of owners that may still publish.
     TakesLeasesAhead,
-    /// After the clock is set back, waits for the original end of leases.
+    /// After the clock is set back, the store keeps leases until their original end.
     KeepsLeasesAhead,
     LeavesWithoutGivingBack,
     GrantsOwnedLeases,
-    /// Grants more partitions than requested.
+    /// The store grants more partitions than requested.
     IgnoresMax,
     ReusesEpochs,
-    /// Grants nothing until the owner releases a lease.
+    /// The store grants a partition only after its owner releases the lease.
     LeasesForEver,
     RenewsBlindly,
     ForgetsReleases,
     ReleasesForOthers,
-    /// Skips late commits.
+    /// A fetch skips messages that commit late.
     FetchesByCursor,
-    /// As `SKIP LOCKED` does.
+    /// A fetch returns unlocked rows out of order, as `SKIP LOCKED` does.
     FetchesOutOfOrder,
     OrdersByRowId,
-    /// Treats rows fetched by a former owner as in flight.
+    /// A fetch treats rows fetched by a former owner as in flight.
     RemembersFormerOwners,
     PutsCopiesLast,
     FetchesPublished,
@@ -41,53 +41,53 @@ pub enum StoreMistake {
     FailsOnUnreadable,
     FoldsCase,
     HandsOutBlocked,
-    /// Scans beyond its limit for due rows.
+    /// A fetch scans beyond its limit for due rows.
     LooksPastItsLimit,
-    /// Does not set messages aside.
+    /// The store does not set waiting messages aside.
     ForgetsWhatWaits,
-    /// Sets messages aside without a block.
+    /// The store sets messages aside without a block.
     SetsAsideBlindly,
     IgnoresBackoff,
-    /// Blocks for at least an hour.
+    /// A block lasts at least an hour.
     BlocksTooLong,
     KeepsTheFirstBlock,
     FetchesWaitingOutOfOrder,
     IgnoresWaitingBounds,
     IgnoresExclusions,
-    /// Returns waiting messages by aggregate name.
+    /// A fetch returns waiting messages by aggregate name.
     StarvesLateNames,
     BlocksForEver,
     BlocksUnsequenced,
     UnsequencedBlocks,
     CountsEveryFailure,
     ForgetsFailures,
-    /// Another blocked message of the aggregate lifts the halt.
+    /// Another blocked message of the aggregate ends the halt.
     BlockEndsHalt,
     OvertakesDelayed,
-    /// Returns waiting messages while an older one is pending.
+    /// A fetch returns waiting messages while an older message is pending.
     OvertakesPending,
     ForgetsDelayed,
     HeedsOneDelay,
-    /// Ends a block at the latest of its messages' times.
+    /// A block ends at the latest of its messages' times.
     WaitsForTheLatest,
     DelayedUnsequencedBlocks,
     AcceptsStaleEpochs,
-    /// Rejects all verdicts if one lease is stale.
+    /// The store rejects all verdicts if one lease is stale.
     AllOrNothing,
     LosesSettlements,
     KeepsEverything,
     KeepsNothing,
-    /// A repeated verdict looks like a lost lease.
+    /// A repeated verdict is reported as a lost lease.
     CountsChangedRows,
     SettlesDeadLetters,
     SettlesByRowId,
-    /// Fails on error texts with NUL, as PostgreSQL does.
+    /// The store rejects error texts with NUL, as PostgreSQL does.
     RefusesOddErrors,
     NeverHalts,
-    /// Dead-letters messages of a halted aggregate, and keeps only the first halt.
+    /// The store dead-letters messages of a halted aggregate, and keeps only the first halt.
     KeepsTheFirstHalt,
     AlwaysHalts,
-    /// Returns no more messages of a block after a dead letter.
+    /// After a dead letter, a fetch returns no more messages of the block.
     DeadLettersEndTheDrain,
     RetryDoesNothing,
     RetryKeepsHalt,
@@ -108,7 +108,7 @@ pub enum StoreMistake {
     ResumeDoesNothing,
     ResumeEndsHalts,
     PurgeIgnoresAge,
-    /// Purges by recording time only.
+    /// The purge uses the recording time only.
     PurgesByRecording,
     PurgeNeverEnds,
     RepeatsPages,
@@ -124,15 +124,15 @@ pub enum StoreMistake {
     ForgetsBusyAggregates,
     FindsNoPayload,
     FindsNoDelay,
-    /// A last sequence that is too low by one.
+    /// The reported last sequence is too low by one.
     CountsHeadsShort,
-    /// Returns any block instead of the aggregate's.
+    /// A lookup returns any block instead of the aggregate's block.
     FindsOtherBlocks,
     ListsNoUnhealthyRelays,
     ListsFormerOwners,
     ForgetsFormerOwners,
     HoldsForEver,
-    /// Holds paused messages only for a moment.
+    /// A pause holds messages only for a moment.
     HoldsForAMoment,
     HoldsWithoutAPause,
     FoldsPausedTypes,
@@ -142,14 +142,14 @@ pub enum StoreMistake {
     WritesNothingDown,
     BeginsAnew,
     CopiesCopies,
-    /// Counts a message for each operation that selects it.
+    /// Each operation that selects a message counts the message.
     CountsForAll,
     IgnoresTheBound,
-    /// Records the resume of an aggregate without a block.
+    /// The store records the resume of an aggregate without a block.
     WritesDownNothing,
     PausesWithoutAWord,
     PausesOnceMore,
-    /// Never finishes an operation with effects elsewhere.
+    /// The store never finishes an operation with external effects.
     FinishDoesNothing,
     ListsOldOperationsFirst,
     NamesNoMessages,
