@@ -17,9 +17,10 @@ use outbox_test_servers::{Failure, SOON};
 
 const AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Outlasts a stall of the reader. The server's default is 5 s.
+/// The inactivity limit of consumers, longer than a stall of the reader. The server's default is 5
+/// s.
 const INACTIVE: Duration = Duration::from_secs(120);
-/// Each attempt waits for half a minute.
+/// Number of attempts to set up a log. Each attempt waits for half a minute.
 const SET_UPS: u32 = 10;
 
 /// Connects to a nats-server and provisions the stream.
@@ -41,8 +42,8 @@ pub async fn provision(stream: &EventStream, url: &str) -> Result<Client, Failur
     timeout(SOON, provisioned).await?
 }
 
-/// A context with a request timeout of 30 s. The defaults are 5 s for publishes and 10 s for other
-/// requests.
+/// A JetStream context with a request timeout of 30 s. The defaults are 5 s for publishes and 10 s
+/// for other requests.
 pub fn context(client: Client) -> Context {
     ContextBuilder::new().timeout(ANSWER_MAX).build(client)
 }

@@ -1,5 +1,5 @@
-//! The connection from a simulated relay to the broker. Invariant: a sent message travels
-//! independently of its caller.
+//! The connection from a simulated relay to the broker. Invariant: a sent message arrives even if
+//! its caller is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl CallFault {
     }
 }
 
-/// Not caused by the message.
+/// A random refusal that is not caused by the message.
 pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     [
         FailureClass::Transient,

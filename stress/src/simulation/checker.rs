@@ -1,7 +1,7 @@
 //! The checker of a simulated world.
 //!
-//! Invariant: it uses only events visible from outside the relay, and causes none. It keeps the
-//! first violation of an [`Invariant`].
+//! Invariant: the checker uses only events visible from outside the relay, and causes none. The
+//! checker keeps the first violation of an [`Invariant`].
 
 mod accounts;
 mod leases;
@@ -42,12 +42,12 @@ pub(super) struct Checker {
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
     acquired_by: Vec<Option<Life>>,
-    /// Runs that cannot detect a clock jump, with partition and original end of the lease.
+    /// Runs that cannot detect a clock jump, with a partition and the original end of its lease.
     misled: Vec<(Life, u16, Instant)>,
     stream: BTreeMap<u64, MessageNo>,
-    /// Copies have no defined position after the row id counter was set back.
+    /// Whether copies may be anywhere, because the row id counter was set back.
     pub(super) copies_are_anywhere: bool,
-    /// Whether each intention is recorded.
+    /// Whether a message was recorded, for each intention of a writer.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
@@ -163,7 +163,7 @@ impl Checker {
         account.attempts = 0;
     }
 
-    /// From now on, only unreadable messages are rejected.
+    /// Ends the faults: from now on, only unreadable messages are rejected.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -218,7 +218,7 @@ impl Checker {
         }
     }
 
-    /// `None` if the message was never committed.
+    /// Checks a send. Returns `None` if the message was never committed.
     pub(super) fn sent(&mut self, life: Life, message: &Message) -> Option<MessageNo> {
         let Some(no) = self.no_of(message.id) else {
             self.violate(
@@ -250,12 +250,12 @@ impl Checker {
         let owner = self.granted(partition).map(|granted| granted.life);
         let is_misled = owner != Some(life) && !self.is_of_log(life, no) && self.is_misled(life, partition);
         if is_misled {
-            // The run had fetched the message before the clock jump. A later owner has sent it
-            // since.
+            // The run had fetched the message before the clock jump, and a later owner has sent the
+            // message since.
             let account = self.account_mut(no);
             account.excuses += u32::from(account.appeared);
         }
-        // A replaced reader may send copies until it learns of its replacement.
+        // A replaced reader may send copies until it detects its replacement.
         let is_of_log = self.lives[life as usize].ever_given.contains(&no);
         let may_send = owner == Some(life) || is_misled || is_of_log || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
@@ -284,7 +284,7 @@ impl Checker {
         });
     }
 
-    /// `None` if the caller was dropped.
+    /// Checks the result of a publish; `None` if the caller was dropped.
     pub(super) fn publish_done(
         &mut self,
         life: Life,
@@ -304,7 +304,7 @@ impl Checker {
         if self.lives[life as usize].reconciles.is_some() {
             return;
         }
-        // The next owner may have sent the message before this result.
+        // The next owner may have sent the message before this result arrived.
         let partition = usize::from(self.account(no).draft.partition);
         let is_late = self.acquired_by[partition] != Some(life);
         self.account_mut(no).was_confirmed |= answer == Some(Ok(()));
@@ -316,9 +316,10 @@ impl Checker {
         }
     }
 
-    /// `is_answered`: whether the answer will arrive.
+    /// Registers a settlement. `is_answered`: whether the answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // Cleared only on receipt, because the relay may stop waiting earlier.
+        // The flag is cleared only when the relay receives an answer, because the relay may stop
+        // waiting earlier.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
@@ -326,7 +327,7 @@ impl Checker {
         self.lives[life as usize].settles_in_vain = false;
     }
 
-    /// `answered`: whether the answer will reach the relay in time.
+    /// Checks accepted verdicts. `answered`: whether the answer will reach the relay in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -359,7 +360,7 @@ impl Checker {
         self.history.note(format!(
             "run {life} settles message {no}: {verdict:?}, accepted: {accepted}"
         ));
-        // A late refusal belongs to an earlier send.
+        // A refusal that arrives late belongs to an earlier send.
         let is_published = matches!(verdict, Verdict::Published { .. });
         let was_confirmed = is_published && self.lives[life as usize].confirmed.remove(&no);
         let attempts_max = self.attempts_max;

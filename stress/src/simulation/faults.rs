@@ -62,7 +62,7 @@ async fn change_once(world: &World, kind: u8, end: Instant) {
     }
 }
 
-/// A suspended machine sees its wall clock run ahead.
+/// Changes wall clocks and lease times. A suspension advances all wall clocks.
 pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
     // Setting a wall clock back within one lease would hide a suspension.
     let recently = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < LEASE_MAX);
@@ -170,7 +170,7 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// A lost tail loses its ids; single deleted messages keep them.
+/// Loses messages. A lost tail loses its ids; single deleted messages keep their ids.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

@@ -151,7 +151,7 @@ pub(super) struct SimLogReader {
     log: SimLog,
     adopted_to: Position,
     inner: Arc<Mutex<WrongLogReader>>,
-    /// Arrived after its wait was dropped.
+    /// An event that arrived after its caller was dropped.
     next: Option<LogEvent>,
     is_broken: bool,
 }

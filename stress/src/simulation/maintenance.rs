@@ -1,4 +1,4 @@
-//! Reconciliation and purges. The stream at the request decides about a reconciliation.
+//! Reconciliation and purges. A reconciliation is judged by the stream at its request.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -103,7 +103,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     }
 }
 
-/// The broker accepts deleted messages again once their ids are cleared.
+/// Reconciles the stream. The broker accepts deleted messages only after their ids are cleared.
 pub(super) async fn restore(world: &Arc<World>) {
     let lost = world.shared().checker.missing();
     let found = attempt(world, true).await;
@@ -143,7 +143,8 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// Due messages without an owner, in aggregates without poison or delay.
+/// Due messages in partitions without an owner and in aggregates without a rejected or delayed
+/// message.
 pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();

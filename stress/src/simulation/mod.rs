@@ -56,11 +56,11 @@ pub enum Invariant {
     /// After the faults, every message is published in bounded time, even if a relay stays cut off.
     /// A drain leaves no due message. A shutdown ends in time.
     Progress,
-    /// Only refusals caused by the message use attempts or dead-letter it.
+    /// A message uses attempts or becomes a dead letter only by refusals that it caused.
     Attempts,
     /// At the end no message waits and no aggregate is blocked.
     Hygiene,
-    /// No panic.
+    /// No code panics.
     NoPanic,
 }
 
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub drained_ms: u64,
     /// The first violation and its description.
     pub violation: Option<(Invariant, String)>,
-    /// The last lines.
+    /// The last lines of the history.
     pub history: Vec<String>,
     wrong: Wrong,
 }

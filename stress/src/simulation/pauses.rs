@@ -23,7 +23,7 @@ pub(super) struct PausePlan {
 }
 
 impl PausePlan {
-    /// Uses its own random numbers, so that other worlds do not change.
+    /// Draws pauses from separate random numbers, so that worlds without pauses do not change.
     pub(super) fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(PAUSED_EVERY) {
             return None;

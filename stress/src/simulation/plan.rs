@@ -1,7 +1,7 @@
 //! The plan of a world: sizes, settings and frequency of faults.
 //!
-//! Invariant: drawn from the seed before the world starts. Each kind of fault is absent from some
-//! worlds, so that it cannot hide a mistake everywhere.
+//! Invariant: the plan is drawn from the seed before the world starts. Each kind of fault is absent
+//! from some worlds, so that it cannot hide a mistake everywhere.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) struct LogPlan {
 const LOGGED_EVERY: u64 = 4;
 
 impl LogPlan {
-    /// Uses its own random numbers, so that other worlds do not change.
+    /// Draws the log from separate random numbers, so that worlds without a log do not change.
     fn draw(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(LOGGED_EVERY) {
             return None;
@@ -115,16 +115,16 @@ pub(super) struct WriterPlan {
     pub(super) unknown: f64,
     /// The store rejects verdicts on the message.
     pub(super) unrecordable: f64,
-    /// Between a writer's and the store's clock.
+    /// Maximum difference between a writer's clock and the store's clock.
     pub(super) skew_max: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Broker,
-    /// Publishes get no answer; probes do.
+    /// The broker answers probes but no publishes.
     Messages,
-    /// Publishes are rejected; probes are answered.
+    /// The broker rejects publishes and answers probes.
     Refusals(FailureClass),
     Store,
     Call(&'static str),
@@ -254,7 +254,7 @@ impl Plan {
         let retention = match rng.u8(0..5) {
             0 | 1 => Retention::Keep,
             2 => Retention::KeepFor(ms(rng, 100..=3000)),
-            // Deleted rows could not be published again after a loss.
+            // A deleted row could not be published again after the stream lost its message.
             _ if troubles.loses => Retention::Keep,
             _ => Retention::Delete,
         };
@@ -306,7 +306,7 @@ impl Plan {
         plan
     }
 
-    /// Later additions: earlier draws do not change.
+    /// Draws settings that were added later, so that earlier draws do not change.
     fn draw_more(&mut self, rng: &mut Rng, is_fair: bool) {
         let mut bad = |likely: f64, max: f64| {
             let is_on = chance(rng, likely) && !is_fair;
@@ -355,7 +355,7 @@ impl Plan {
             .backoff(self.backoff)
             .policy(self.policy.clone())
             .retention(match self.retention {
-                // A relay rejects a retention as short as the plan's.
+                // A relay rejects the plan's retention as too short.
                 Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
                 retention => retention,
             })

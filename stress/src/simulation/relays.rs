@@ -19,12 +19,12 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// The bound that [`Relay::run`] documents, beyond its timeout.
+/// Time that [`Relay::run`] documents for a shutdown beyond its timeout.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More polls at one instant are a busy loop.
+/// Limit of polls at one instant. More polls are a busy loop.
 const POLLS_PER_MOMENT: u32 = 5_000;
 
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The connection from a simulated relay to the store.
 //!
-//! Invariant: a call is one step on arrival, which the checker observes. It may arrive after its
-//! caller was dropped.
+//! Invariant: a call is one step on arrival, which the checker observes. A call may arrive after
+//! its caller was dropped.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl CallFault {
         }
     }
 
-    /// Within the relay's timeout. The clock rounds each delay up.
+    /// Whether the answer arrives within the relay's timeout. The clock rounds each delay up.
     fn is_heard(self, world: &World) -> bool {
         let round_trip = self.before + self.after + Duration::from_millis(4);
         self.end == End::Answered && round_trip < world.plan.store_timeout
@@ -105,7 +105,8 @@ impl SimStore {
         fault
     }
 
-    /// `work` runs if the call arrives; its last argument is whether the caller gets the answer.
+    /// Sends a call. `work` runs if the call arrives; its last argument is whether the caller gets
+    /// the answer.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -226,7 +227,7 @@ impl OutboxStore for SimStore {
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let (life, leases) = (self.life, leases.to_vec());
-        // The relay drops its state even if the call gets lost.
+        // The relay drops its leases even if the call gets lost.
         self.world.shared().checker.lets_go(life, &leases);
         self.call("release", move |world, shared, _| {
             wrong::now(world.store.release(owner, &leases))?;
@@ -329,7 +330,8 @@ impl OutboxStore for SimStore {
             .await
     }
 
-    /// Called only with some features, so it must not draw random numbers or add to the history.
+    /// Only some features call this method, so it must not draw random numbers or add to the
+    /// history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
     }
@@ -339,7 +341,7 @@ macro_rules! now {
     ($self:ident, $method:ident($($argument:expr),*)) => { wrong::now($self.world.store.$method($($argument),*)) };
 }
 
-/// Operators act in one step. Only reconciliation uses the network.
+/// A call of an operator is one step without faults. Only reconciliation uses the network.
 impl OutboxAdmin for SimStore {
     store_methods!(self, now; list page blocked forget_idle);
 

@@ -1,5 +1,5 @@
-//! A world: its relays, writers and operators, and the final check. One thread, one paused clock,
-//! one random number generator.
+//! A world: its relays, writers and operators, and the final check. A world has one thread, one
+//! paused clock and one random number generator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,12 +23,14 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Wrong, faults, maintenance, pauses, relays, writers, wrong};
 
-/// Leases, pauses, back-offs and delays of a plan add up to less than half.
+/// Time limit for the backlog. Leases, pauses, back-offs and delays of a plan add up to less than
+/// half of it.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
-/// Sends of one aggregate are sequential; the slowest broker needs 6 ms each on average.
+/// Time limit per message. Sends of one aggregate are sequential; the slowest broker needs 6 ms
+/// each on average.
 const DRAINED_PER_MESSAGE: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// After this time, no late message is in flight.
+/// Time after which no late message is in flight.
 const GHOSTS_ARRIVED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ pub(super) struct Shared {
     pub(super) cut_off: BTreeMap<u32, Cut>,
     relays: Vec<u32>,
     connections: BTreeMap<Life, u32>,
-    /// Lead of each wall clock, in milliseconds.
+    /// Lead of each wall clock over the common clock, in milliseconds.
     leads: BTreeMap<u32, i64>,
     pub(super) unrecordable: Vec<MessageId>,
     /// The run that keeps the log without reading it; see [`Wrong::KeepsTheLog`].
@@ -160,7 +162,7 @@ impl World {
     }
 }
 
-/// A task that `survives` has no guard.
+/// Spawns a task. A task that `survives` the end of its relay has no guard.
 pub(super) fn spawn_unless_dropped(
     task: impl Future<Output = ()> + Send + 'static,
     survives: bool,
@@ -204,7 +206,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     })
 }
 
-/// Returns the time from the end of the faults until every message was published.
+/// Runs the world. Returns the time from the end of the faults until every message was published.
 async fn run(world: &Arc<World>) -> Duration {
     let plan = &world.plan;
     let relays: Vec<_> = (0..plan.relays)
@@ -336,7 +338,8 @@ fn judge(world: &World) {
             Some(MessageStatus::Published) => message.copies > 0,
             // Reconciliation does not cover logged messages.
             Some(MessageStatus::Logged) => message.appeared,
-            // Adopted by a replaced relay that stops last, so no relay is left to send the copy.
+            // A replaced relay adopted the message and stops last, so no relay is left to send the
+            // copy.
             Some(MessageStatus::Pending) if message.was_adopted => message.appeared,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),

@@ -22,7 +22,7 @@ use super::pauses::{TYPES, name};
 use super::world::{Shared, World};
 use super::{maintenance, pauses, plan, wrong};
 
-/// Written without the derive macro, to stay out of the event catalogue.
+/// An event without the derive macro, to stay out of the event catalogue.
 #[derive(Debug, serde::Serialize)]
 struct Noted {
     #[serde(skip)]
@@ -89,7 +89,7 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// `skew` is the lead of the writer's clock in seconds.
+/// Runs a transaction. `skew` is the lead of the writer's clock in seconds.
 async fn transact(world: &World, skew: f64) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
@@ -151,7 +151,7 @@ fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
 enum Unknown {
     Done,
     Undone,
-    /// Commits this much later, unless the retry took the deduplication keys first.
+    /// The transaction commits this much later, unless the retry took the deduplication keys first.
     Late(Duration),
 }
 
@@ -176,7 +176,7 @@ impl Commit {
         world.shared().checker.history.note(event);
     }
 
-    /// Rolls back if a deduplication key is taken.
+    /// Commits, or rolls back if a deduplication key is taken.
     fn commit(self, world: &World) {
         let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
         if self.transaction.commit().is_ok() {
@@ -350,7 +350,7 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Unreadable messages cannot be repaired, so they are skipped.
+/// Retries dead letters, and skips unreadable messages, which cannot be repaired.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

@@ -35,12 +35,12 @@ fn check(database_url: &str) {
         count(kills, "deliveries") > 1_000,
         "no message was redelivered: {kills}"
     );
-    // Five events fail by an error, one by aborting its process.
+    // Five events become dead letters by an error, and one by aborting its process.
     assert!(count(failures, "dead_letters") >= 6, "{failures}");
     assert!(count(failures, "ends") >= 3, "{failures}");
 }
 
-/// The books must balance.
+/// Asserts that the books balance.
 #[track_caller]
 fn run_relays_under_faults(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
@@ -56,7 +56,7 @@ fn run_relays_under_faults(arguments: &[&str]) -> Value {
     serde_json::from_str(stdout.trim()).unwrap()
 }
 
-/// Pauses often outlast the leases.
+/// Asserts the faults of a run. Pauses often outlast the leases.
 #[track_caller]
 fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<Value> {
     let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
@@ -70,7 +70,7 @@ fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<V
     Some(report)
 }
 
-/// The slot is also dropped under its reader, at least once.
+/// Asserts that the slot was also dropped under its reader, at least once.
 #[track_caller]
 fn check_log_relays(further: &[&str]) {
     if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")
@@ -104,7 +104,7 @@ fn hand_overs_under_faults_balance() {
     check_log_relays(&["--hand-overs", "3"]);
 }
 
-/// PostgreSQL and nats-server are killed too, three times each.
+/// Asserts that PostgreSQL and nats-server were killed too, three times each.
 #[track_caller]
 fn check_killed_servers(further: &[&str]) {
     let (Some(postgres), Some(nats)) = (

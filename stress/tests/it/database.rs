@@ -1,7 +1,7 @@
 //! A database server that is killed three times under a relay and a consumer.
 //!
-//! The writer lists committed orders and orders with an unknown outcome. In the end each committed
-//! order has one effect, and no other order except an unknown one has any.
+//! Goal: each committed order has one effect. An order with an unknown outcome has at most one
+//! effect, and no other order has any.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,7 +30,7 @@ struct Paid {
     order: i64,
 }
 
-/// Without a unique key, so that a second effect is visible.
+/// Inserts an effect without a unique key, so that a second effect is visible.
 #[idempotent_handler(consumer = "ledger")]
 async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let order = event.order;
@@ -45,7 +45,7 @@ struct List {
     undecided: BTreeSet<i64>,
 }
 
-/// A failure before the commit is retried.
+/// Writes orders and lists their outcomes. A failure before the commit is retried.
 async fn write(db: DatabaseConnection, server: &mut Server) -> List {
     let outbox = OutboxConnection::new(db, OutboxConfig::default());
     let mut list = List::default();

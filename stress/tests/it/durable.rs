@@ -17,10 +17,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::read_only::{Admin, int, until};
 
-/// Otherwise the server commits statistics in the background, which blocks statements.
+/// The server's settings. Otherwise the server commits statistics in the background, which blocks
+/// statements.
 const SETTINGS: [&str; 1] = ["--innodb-stats-persistent=OFF"];
 
-/// Longer than the test.
+/// Delay of each sync, longer than the test.
 const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
 
 struct SlowSync(Child);
@@ -95,7 +96,7 @@ async fn commit_lost_by_mariadb_is_not_published() {
     admin.record(1).await;
 
     let slow = SlowSync::of(&strace, &server).await;
-    // The server syncs the first commit, and meanwhile does not write the log of the second.
+    // The server waits for the sync of the first commit, and does not write the log of the second.
     let mut commits = Vec::new();
     for lock in [2, 3] {
         let writer = Admin(server.connect(1).await.unwrap());

@@ -1,7 +1,7 @@
 //! A relay on a MariaDB server that becomes `read_only`.
 //!
-//! The relay closes a rejected session (error 1290), so the number of sessions proves that it
-//! retries.
+//! Method: the relay closes a rejected session (error 1290), so the number of sessions proves that
+//! the relay retries.
 
 use std::error::Error;
 use std::path::Path;
@@ -16,7 +16,7 @@ use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::Serialize;
 
-/// More sessions than one attempt of the relay opens.
+/// Number of sessions, higher than one attempt of the relay opens.
 const SESSIONS: i64 = 8;
 
 #[derive(Debug, DomainEvent, Serialize)]

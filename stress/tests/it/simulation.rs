@@ -1,7 +1,7 @@
 //! The relay in 10,000 simulated worlds, and the planted mistakes that the simulation must find.
 //!
-//! 9,000 seeds are fixed, and 1,000 are new in each run. `cargo xtask simulate` runs and repeats
-//! others.
+//! Of the seeds, 9,000 are fixed, and 1,000 are new in each run. `cargo xtask simulate` runs other
+//! seeds and repeats a seed.
 
 use std::io::Write as _;
 use std::time::SystemTime;
@@ -41,7 +41,7 @@ fn no_promise_breaks_in_new_random_worlds() {
     all_hold(from..from + NEW);
 }
 
-// Four tests, so that small machines can run them in parallel.
+// The seeds are split into four tests, which run in parallel.
 
 #[test]
 fn no_promise_breaks_in_the_first_2250_worlds() {

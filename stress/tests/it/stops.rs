@@ -24,7 +24,8 @@ const PARCELS: u64 = 20;
 const STEPS: u64 = 15;
 const ALL: usize = (PARCELS * STEPS) as usize;
 
-/// Far below the redelivery time of a lost delivery, and far above the time that a machine stalls.
+/// Time limit, far below the redelivery time of a lost delivery and far above a stall of the
+/// machine.
 const SOON: Duration = Duration::from_secs(300);
 
 static MOVED: EventDescriptor = EventDescriptor {
@@ -60,7 +61,7 @@ async fn publish_all(stream: &EventStream, client: &Client) {
     for step in 1..=STEPS {
         for parcel in 1..=PARCELS {
             let message = moved(parcel, step);
-            // The server may have stored the message, and drops the copy by its id.
+            // The server may have stored the message, and then drops the copy by its id.
             while let Err(error) = publisher.publish(&message).await {
                 println!("again: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,7 +1,7 @@
 //! A MariaDB server that rolls back the whole transaction after a write conflict (1020) or a lock
 //! timeout (1205).
 //!
-//! Method: the test's own server. The caller and the handler ignore the error and continue.
+//! Method: the test uses its own server. The caller and the handler ignore the error and continue.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ async fn change(tx: &impl ConnectionTrait) -> bool {
         .is_ok()
 }
 
-/// Ignores the error.
+/// Causes the server error in a transaction, and ignores the error.
 async fn undo(tx: &impl ConnectionTrait, db: &DatabaseConnection, by_conflict: bool) {
     let read = "SELECT n FROM rooms WHERE id = 1";
     tx.execute_unprepared(read).await.unwrap();

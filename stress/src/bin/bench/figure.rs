@@ -8,14 +8,14 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: String,
-    /// Median.
+    /// Median of the measurements.
     value: f64,
     unit: &'static str,
-    /// Median.
+    /// Median of the baseline's measurements.
     baseline: Option<f64>,
     ratio: Option<f64>,
     target: Option<String>,
-    /// Minimum and maximum of the ratio, or of the value.
+    /// Minimum and maximum of the ratio, or of the value if there is no baseline.
     spread: (f64, f64),
 }
 

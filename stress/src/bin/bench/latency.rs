@@ -93,7 +93,7 @@ pub(crate) async fn measure(
         sleep(SETTLING).await;
         let committed = write(&outbox, per_second, seconds).await?;
         match place {
-            // The log relay settles no rows.
+            // A log relay settles no rows, so the stream shows the end.
             Place::OtherProcessAtLog => until(async || Ok(stream.messages().await? == messages)).await?,
             _ => until(async || Ok(outbox.unsettled().await? == 0)).await?,
         }
@@ -166,7 +166,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// The rate does not depend on the duration of a commit.
+/// Commits at a fixed rate, which does not depend on the duration of a commit.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);

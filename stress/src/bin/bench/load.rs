@@ -10,7 +10,7 @@ use crate::{Result, check};
 
 pub(crate) const PAYLOAD_BYTES: u64 = 300;
 pub(crate) const AGGREGATES: u64 = 1_000;
-/// From here on, all ids have the same number of digits.
+/// The first account id. All higher ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
 pub(crate) const CHUNK: u64 = 100_000;
 
@@ -41,7 +41,7 @@ fn note() -> String {
 }
 
 impl Moved {
-    /// The payload has 300 bytes, if the balance has one digit.
+    /// An event whose payload has 300 bytes, if the balance has one digit.
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,
@@ -61,8 +61,8 @@ impl Seen {
     }
 }
 
-/// `rows` per transaction, rounded down to whole rounds. Ends with a checkpoint, so that the
-/// measurement excludes writing these rows to disk.
+/// Inserts messages, `rows` per transaction, rounded down to whole rounds. Ends with a checkpoint,
+/// so that the measurement excludes writing these rows to disk.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64, rows: u64) -> Result<()> {
     let db = &outbox.db;
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())

@@ -1,5 +1,5 @@
-//! The relay under test, and the groups of its figures. Settings are the defaults, except the
-//! retention.
+//! The relay under test, and the groups of its figures. Settings are the defaults, except for the
+//! retention of published messages.
 
 use std::time::Instant;
 

@@ -20,7 +20,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// Outside the run's database: its transactions do not count.
+    /// A connection outside the run's database, so that its transactions do not count.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -87,7 +87,8 @@ impl Servers {
         Ok(schema)
     }
 
-    /// Backends report every second, and 10 s after their last transaction.
+    /// Number of transactions in the run's database. Backends report it every second, and 10 s
+    /// after their last transaction.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let sql = format!(
             "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
@@ -178,7 +179,8 @@ impl Stream {
         Ok((EventStream::new(&self.name).with_prefix(self.prefix())?, client))
     }
 
-    /// `None` if the consumer does not exist.
+    /// Number of messages that the consumer has not acknowledged; `None` if the consumer does not
+    /// exist.
     pub(crate) async fn left(&self, consumer: &str) -> Result<Option<u64>> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         match stream.consumer_info(consumer).await {
@@ -188,7 +190,7 @@ impl Stream {
         }
     }
 
-    /// The next consumer restarts at the first message.
+    /// Deletes the consumer, so that the next consumer starts at the first message.
     pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         stream.delete_consumer(consumer).await?;

@@ -13,7 +13,7 @@ use crate::servers::Servers;
 use crate::{Failure, Options, Result, check, many};
 
 const WRITERS: u32 = 16;
-/// Large enough that two writers seldom change the same row.
+/// Number of accounts, so large that two writers seldom change the same row.
 const ACCOUNTS: u64 = 10_000;
 
 pub(crate) mod account {

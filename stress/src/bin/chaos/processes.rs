@@ -28,13 +28,13 @@ impl Torment {
     }
 }
 
-/// Dropping them kills all processes.
+/// The child processes. Dropping the value kills all of them.
 #[derive(Debug)]
 pub(crate) struct Processes {
     arguments: Vec<String>,
     processes: Vec<Target>,
     rng: fastrand::Rng,
-    /// Pauses last 0.3 to 2.3 times this.
+    /// The base of pauses, which last 0.3 to 2.3 times this duration.
     pause: Duration,
     done: Torment,
 }
@@ -101,7 +101,7 @@ impl Processes {
         }
     }
 
-    /// The successor starts first.
+    /// Kills a process after its successor has started.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         while let Some(index) = self.choose() {
             let successor = self.spawn()?;

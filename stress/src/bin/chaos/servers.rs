@@ -19,7 +19,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(connections).sqlx_logging(false);
-    // A paused process may hold SQLite's lock.
+    // A paused process may hold SQLite's lock, so other processes wait.
     options.map_sqlx_sqlite_opts(|options| options.busy_timeout(BUSY_TIMEOUT));
     Ok(Database::connect(options).await?)
 }

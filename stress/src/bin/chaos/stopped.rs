@@ -1,5 +1,5 @@
-//! A consumer that is stopped while it works, for `tests/it/stops.rs`. It prints a line when ready,
-//! and one per effect.
+//! A consumer that a test stops while it works, for `tests/it/stops.rs`. It prints one line when
+//! ready, and one per effect.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> 
     Ok(())
 }
 
-/// Failures do not block: the stop comes during the back-off.
+/// A failing handler does not block: the stop comes during the back-off.
 #[idempotent_handler(consumer = "stopped-back-off")]
 async fn fail_first(
     event: Event<Moved>,
@@ -108,7 +108,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         });
     let (router, config) = match options.during {
         During::Handler => (Router::new().handler::<work>(), config),
-        // More would hold all remaining messages.
+        // A higher concurrency would hold all remaining messages.
         During::Batch => (Router::new().handler::<work_together>(), config.concurrency(2)),
         During::BackOff => (Router::new().handler::<fail_first>(), config),
     };

@@ -16,7 +16,7 @@ pub(in super::super) enum Poison {
     Permanent,
     Unclassified(u32),
     Unreadable,
-    /// The store rejects every verdict.
+    /// The store rejects every verdict on the message.
     Unrecordable,
 }
 
@@ -31,16 +31,16 @@ pub(in super::super) struct Draft {
     pub(in super::super) copy_of: Option<MessageNo>,
     pub(in super::super) known: MessageNo,
     pub(in super::super) payload: Arc<[u8]>,
-    /// `None` for copies and writers without retries.
+    /// The writer's intention; `None` for copies and writers without retries.
     pub(in super::super) meant: Option<u32>,
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
-    /// `None` for copies.
+    /// The sequence; `None` for copies.
     pub(super) sequence: Option<u64>,
-    /// Order is not guaranteed after a skip or a dead letter without halt.
+    /// Whether the message may be out of order, after a skip or a dead letter without halt.
     pub(super) free: bool,
     pub(in super::super) appeared: bool,
     pub(in super::super) copies: u32,
@@ -51,9 +51,9 @@ pub(in super::super) struct Account {
     /// Permanent and unclassified refusals since the last retry.
     pub(super) faults: (u32, u32),
     pub(super) attempts: u32,
-    /// Attempts that may count twice after a lost answer.
+    /// Number of attempts that may count twice, because an answer was lost.
     pub(super) may_repeat: u32,
-    /// A `Dead` verdict may be repeated after a lost answer.
+    /// Whether a `Dead` verdict may be repeated, because an answer was lost.
     pub(super) may_die_again: bool,
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,

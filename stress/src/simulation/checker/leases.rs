@@ -1,5 +1,5 @@
-//! The checker's books on partition owners, derived from the store's answers and the common clock,
-//! never by a query.
+//! The checker's books on partition owners. The books use the store's answers and the common clock,
+//! never a query.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::simulation::history::Life;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
     pub(super) life: Life,
-    /// A drain of a log relay drains the table twice, with different owner ids.
+    /// The owner of the leases. A drain of a log relay drains the table twice, with different owner
+    /// ids.
     owner: OwnerId,
     epoch: i64,
     expires_at: Instant,
@@ -33,7 +34,8 @@ impl Checker {
         self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
     }
 
-    /// Relays detect a suspension, but not a jump of the store's clock.
+    /// Registers that leases end earlier. Relays detect a suspension, but not a jump of the store's
+    /// clock.
     pub(in super::super) fn aged(&mut self, by: Duration, can_know: bool) {
         for (partition, lease) in (0_u16..).zip(&mut self.leases) {
             let Some(granted) = lease else { continue };
@@ -70,7 +72,7 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
-            // The relay may reacquire a partition after a lost release and an expired lease.
+            // After a lost release and an expired lease, the relay may acquire the partition again.
             self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
             self.end_repeats(lease.partition);
@@ -84,7 +86,7 @@ impl Checker {
         }
     }
 
-    /// An unanswered verdict is not repeated under a new lease.
+    /// Ends the repeats of verdicts: an unanswered verdict is not repeated under a new lease.
     fn end_repeats(&mut self, partition: u16) {
         let of_partition = |account: &&mut Account| account.draft.partition == partition;
         for account in self.messages.iter_mut().filter(of_partition) {
@@ -95,7 +97,7 @@ impl Checker {
         }
     }
 
-    /// The new owner may resend other owners' unsettled messages.
+    /// Permits the new owner to resend unsettled messages of other owners.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {
@@ -107,7 +109,7 @@ impl Checker {
         }
     }
 
-    /// The next owner may resend messages only if this relay could not settle them.
+    /// Permits the next owner to resend messages that this relay could not settle.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
         let settles_in_vain = account.settles_in_vain;
@@ -150,7 +152,7 @@ impl Checker {
         }
     }
 
-    /// Called even if the release gets lost.
+    /// Registers a release, even if the call gets lost.
     pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
         for lease in leases {
             self.excuse_unsettleable(life, lease.partition);

@@ -1,6 +1,6 @@
 //! The checker's rules for the log.
 //!
-//! Invariant: the commits themselves determine which messages precede a position.
+//! Invariant: the checker derives from the commits which messages precede a position.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl Checker {
         self.unpassed.push((end, messages));
     }
 
-    /// Messages after the stored position may come once more.
+    /// A new reader may send the messages after the stored position once more.
     pub(in super::super) fn opened_log(&mut self, life: Life) {
         self.history.note(format!("run {life} opens the log"));
         for no in self.unpassed.iter().flat_map(|(_, messages)| messages) {
@@ -55,7 +55,7 @@ impl Checker {
         self.lives[life as usize].given.contains(&no)
     }
 
-    /// Adopted messages may be in flight from the log.
+    /// The log relay may have adopted messages in flight.
     pub(in super::super) fn adopted(&mut self, life: Life, ids: &[MessageId]) {
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
@@ -72,7 +72,8 @@ impl Checker {
         passed.flat_map(|(_, messages)| messages).collect()
     }
 
-    /// A passed message that is still logged must have been on the stream.
+    /// Checks messages before the stored position. If such a message is still logged, it must have
+    /// been on the stream.
     pub(in super::super) fn passed(&mut self, passed: &[MessageNo], logged: &BTreeSet<MessageId>) {
         for no in passed.iter().copied() {
             self.history.note(format!("the position passes message {no}"));

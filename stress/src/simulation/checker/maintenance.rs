@@ -10,7 +10,7 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// Only each page of a reconciliation is ordered.
+/// Messages per page of a reconciliation. Only messages within a page are ordered.
 const PAGE: usize = 1000;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Reconciling {
 }
 
 impl Checker {
-    /// `due`: publishable messages in partitions without an owner.
+    /// Registers a drain. `due`: publishable messages in partitions without an owner.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
             self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
@@ -37,7 +37,8 @@ impl Checker {
         });
     }
 
-    /// After a take-over by another run, messages may be blocked.
+    /// Removes messages that a drain must publish, because another run took over the partition and
+    /// may block them.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due, .. }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -50,7 +51,7 @@ impl Checker {
         let Some(Drain { due, began }) = self.lives[life as usize].drains.take() else {
             return;
         };
-        // A drain leaves paused messages.
+        // A drain leaves paused messages unpublished.
         if self.was_paused_since(began) {
             return;
         }
@@ -109,7 +110,8 @@ impl Checker {
             account.purged = true;
             let (settled_at, passed_at) = (account.settled_at, account.passed_at);
             let recorded = account.draft.copy_of.unwrap_or(no);
-            // Logged messages and copies are kept from the recording of the original.
+            // The retention of logged messages and copies starts with the recording of the
+            // original.
             let of_log = passed_at.map(|_| self.account(recorded).committed_at);
             let is_old = settled_at
                 .or(of_log)

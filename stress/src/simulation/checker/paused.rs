@@ -1,8 +1,7 @@
 //! The checker's rule for pauses: no paused message is sent once every relay must have read the
 //! pause.
-//!
-//! Invariant: the time counts from the operator's action. A relay relies on a reading for half of
-//! `lease_ttl`.
+//! Invariant: the time counts from the operator's action. A relay uses the pauses that it read for
+//! half of `lease_ttl`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Life, MessageNo};
 
-/// `None` pauses everything.
+/// Pauses by aggregate type; `None` pauses everything.
 #[derive(Debug, Default)]
 pub(super) struct Paused {
     known_within: Duration,

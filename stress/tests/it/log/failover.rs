@@ -15,7 +15,7 @@ const STANDBY: &str = "standby";
 const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
 /// Committed events per account before the primary dies.
 const LOAD: u64 = 20;
-/// The first version with slot synchronization to standbys.
+/// The first PostgreSQL version with slot synchronization to standbys.
 const SLOTS_FOLLOW: u32 = 17;
 
 struct Pair {
@@ -28,7 +28,7 @@ impl Pair {
     async fn open(program: &str, version: u32) -> Self {
         let follows = version >= SLOTS_FOLLOW;
         let mut settings = vec!["wal_level=logical", "synchronous_standby_names=*"];
-        // The relay receives no commit that the standby does not have.
+        // With this setting, the relay receives no commit that the standby does not have.
         settings.extend(follows.then_some("synchronized_standby_slots=standby"));
         let mut primary = Server::postgres(Path::new(program), &settings).unwrap();
         primary.start().await.unwrap();
@@ -51,7 +51,7 @@ impl Pair {
         }
     }
 
-    /// The relay first connects to the read-only standby, which is then promoted.
+    /// Promotes the standby after the relay has connected to it.
     async fn fail_over(&mut self, standby: &DatabaseConnection) {
         self.primary.kill().unwrap();
         self.proxy.lead_to(self.standby.url());
@@ -70,7 +70,7 @@ impl Place {
         while self.try_write_with(account, 1, |_| {}).await.is_ok() {}
     }
 
-    /// The outcome of a writer's last commit is unknown.
+    /// Counts the committed events of an account. The outcome of a writer's last commit is unknown.
     async fn count_committed(&self, account: &str) {
         let sql = format!("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '{account}'");
         let there = u64::try_from(self.number(&sql).await).unwrap();

@@ -4,7 +4,8 @@ use sea_orm::ConnectionTrait as _;
 
 use super::{Place, run_relay, until};
 
-/// The slot may keep two WAL segments of 16 MB. Smaller segments require another `initdb`.
+/// The server may keep two WAL segments of 16 MB for a slot. Smaller segments require another
+/// `initdb`.
 const SETTINGS: [&str; 3] = [
     "max_slot_wal_keep_size=32MB",
     "min_wal_size=32MB",

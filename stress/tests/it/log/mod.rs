@@ -74,19 +74,19 @@ struct Place {
     db: DatabaseConnection,
     client: outbox_nats::async_nats::Client,
     stream: EventStream,
-    /// Only certain commits.
+    /// Confirmed commits of each account.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Place {
-    /// A separate schema on the shared server; `None` skips the test.
+    /// Creates a separate schema on the shared server; `None` skips the test.
     async fn shared() -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
         Some(Self::make(None, url, &nats_url).await)
     }
 
-    /// A separate server with these settings; `None` skips the test.
+    /// Starts a separate server with these settings; `None` skips the test.
     async fn private(settings: &[&str]) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
@@ -146,7 +146,7 @@ impl Place {
         run_relay(&self.relay(), scenario).await;
     }
 
-    /// One event per transaction.
+    /// Writes events, one per transaction.
     async fn write(&self, accounts: &[&str], each: u64) {
         for _ in 0..each {
             for account in accounts {
@@ -159,7 +159,7 @@ impl Place {
         self.try_write_with(account, count, change).await.unwrap();
     }
 
-    /// As [`Self::write_with`]. After a failed commit, its outcome is unknown.
+    /// As [`Self::write_with`], but a commit may fail. Its outcome is then unknown.
     async fn try_write_with(
         &self,
         account: &str,
@@ -220,7 +220,7 @@ impl Place {
         arrived.unwrap()
     }
 
-    /// Numbers per account, in order of first appearance.
+    /// Event numbers per account, in order of first appearance on the stream.
     async fn numbers(&self) -> BTreeMap<String, Vec<u64>> {
         let (mut numbers, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
         for Arrived { account, number, .. } in self.arrived().await {
@@ -248,7 +248,7 @@ impl Place {
         self.arrived_of(&accounts).await;
     }
 
-    /// No event is lost or invented, and each account is in order.
+    /// Asserts that no event is lost or invented, and that each account is in order.
     async fn assert_balanced(&self) {
         let committed = self.committed.lock().unwrap().clone();
         let expected: BTreeMap<String, Vec<u64>> = committed
@@ -337,7 +337,7 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    // A silent connection is detected after 40 s.
+    // The relay detects a silent connection after 40 s.
     let outcome = tokio::time::timeout(2 * SOON, wait).await;
     outcome.unwrap_or_else(|_| panic!("{what}"));
 }

@@ -1,5 +1,5 @@
-//! Features of newer PostgreSQL versions, tested by `cargo xtask postgres18`. Elsewhere the tests
-//! do not apply.
+//! Features of newer PostgreSQL versions, tested by `cargo xtask postgres18`. On older versions the
+//! tests do not apply.
 
 use std::path::Path;
 use std::process::Command;

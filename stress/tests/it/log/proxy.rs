@@ -1,5 +1,5 @@
-//! A TCP proxy in front of PostgreSQL. It can stall all connections, silence existing ones as a
-//! firewall does, and lead new ones to another server as after a failover.
+//! A TCP proxy in front of PostgreSQL. The proxy can stall all connections, silence existing
+//! connections as a firewall does, and connect new clients to another server as after a failover.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn parts(url: &str) -> (&str, &str, &str) {
     (login, server, path)
 }
 
-/// Copies in both directions. If one side ends, both end, except for a silent connection.
+/// Copies bytes in both directions. If one side ends, both end, except for a silent connection.
 async fn pass(client: TcpStream, server: String, number: usize, rule: watch::Receiver<Rule>) {
     let Ok(server) = TcpStream::connect(server).await else {
         return;
@@ -92,7 +92,7 @@ async fn copy(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        // A silent connection waits here forever, a stalled one until it resumes.
+        // A silent connection waits here forever, a stalled connection until it resumes.
         let passes = rule.wait_for(|rule| !rule.holds_back && number >= rule.silent_below);
         if passes.await.is_err() {
             return;

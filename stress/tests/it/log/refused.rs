@@ -39,7 +39,7 @@ async fn rejected_message_is_dead_lettered_and_halts_only_its_account() {
             let store = SqlStore::new(place.db.clone());
             assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
             place.published().await;
-            // The account belongs to the log again.
+            // The log publishes the account's messages again.
             until("the table keeps the messages", async || {
                 place.in_table().await == 0
             })
@@ -86,7 +86,7 @@ async fn temporarily_rejected_account_waits_while_other_accounts_flow() {
     place.close().await;
 }
 
-/// Ten delayed messages of each of 1,000 accounts, some with further messages after them.
+/// Each of 1,000 accounts has ten delayed messages; some have further messages after them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_delayed_messages_arrive_when_due_and_in_order() {
     let Some(place) = Place::shared().await else {

@@ -40,7 +40,8 @@ impl Place {
     }
 }
 
-/// Otherwise the slot would retain all WAL until the disk is full or the slot is invalidated.
+/// The table adopts the messages. Otherwise the slot would retain all WAL until the disk is full or
+/// the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_with_a_full_stream_does_not_fill_the_disk() {
     let Some(place) = Place::private(&["max_slot_wal_keep_size=64MB"]).await else {
@@ -101,7 +102,7 @@ async fn log_with_a_full_stream_does_not_fill_the_disk() {
     place.close().await;
 }
 
-/// No message moves the position.
+/// The log position advances without any message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_log_retains_no_wal_of_other_writers() {
     let Some(place) = Place::private(&[]).await else {

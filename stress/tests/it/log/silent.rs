@@ -5,16 +5,16 @@ use outbox_core::shutdown::CancellationToken;
 use super::proxy::Proxy;
 use super::{Place, Relay, config, run_relay, until};
 
-/// After this time the server ends a silent session and frees the slot. Longer than a stall of the
-/// machine.
+/// `wal_sender_timeout`: after this time the server ends a silent session and frees the slot. It
+/// exceeds a stall of the machine.
 const SETTINGS: [&str; 1] = ["wal_sender_timeout=10s"];
 
-/// Leases outlast a stalled machine, so that the reader does not change.
+/// Sets leases that outlast a stalled machine, so that the reader does not change.
 fn calm(relay: Relay) -> Relay {
     relay.with_config(config())
 }
 
-/// The silent reader is replaced, detects it, and publishes nothing more.
+/// Another relay replaces the silent reader, which detects this and publishes nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_relay_replaces_a_reader_with_a_silent_connection() {
     let Some(place) = Place::private(&SETTINGS).await else {

@@ -1,11 +1,11 @@
-//! Commits that wait for a standby (`synchronous_standby_names`): in the log before they are
-//! visible in the table.
+//! Commits that wait for a standby (`synchronous_standby_names`). They are in the log before they
+//! are visible in the table.
 
 use sea_orm::ConnectionTrait as _;
 
 use super::{Place, pool, run_relay, until};
 
-/// A commit without changes.
+/// A commit without row changes.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'probe', '')";
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
 
@@ -15,8 +15,8 @@ impl Place {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
-        // The checkpointer applies the setting asynchronously. A waiting probe returns with the
-        // others.
+        // The checkpointer applies the setting asynchronously. A probe that waits returns with the
+        // other commits.
         until("the setting is not in force", async || {
             let db = self.db.clone();
             let probe = tokio::spawn(async move { db.execute_unprepared(PROBE).await });
@@ -30,7 +30,7 @@ impl Place {
         .await;
     }
 
-    /// As an operator who removes the standby.
+    /// Ends the wait of commits, as an operator who removes the standby.
     async fn commits_go_on(&self) {
         self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
         self.execute("SELECT pg_reload_conf()").await;
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-/// The table cannot adopt an invisible event.
+/// The table cannot adopt an event that is not yet visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_waiting_for_a_standby_are_not_lost_or_overtaken() {
     let Some(place) = Place::private(&[]).await else {

@@ -1,5 +1,5 @@
-//! The overhead of an inbox over its handlers' transactions. Effects and messages are counted
-//! afterwards.
+//! The overhead of an inbox over its handlers' transactions. After each run, effects and messages
+//! are counted.
 
 mod plain;
 
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const PATIENCE_EACH: Duration = Duration::from_millis(5);
 const READ_EVERY: Duration = Duration::from_millis(5);
 
-/// Free space in the pages keeps an updated row on its page.
+/// With free space in its pages, PostgreSQL keeps an updated row on the same page.
 const ACCOUNTS: &str =
     "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
 
@@ -58,7 +58,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Messages per second: first delivery, and duplicates.
+/// Messages per second, for first deliveries and for duplicates.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>().await?;
@@ -80,7 +80,8 @@ async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
 async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let ids = events.iter().map(|event| Value::from(event.account_id)).collect();
     let ids = Value::Array(ArrayType::BigInt, Some(Box::new(ids)));
-    // `UPDATE` changes each row once, but a batch may repeat an account.
+    // `UPDATE` changes each row once, but a batch may repeat an account, so the statement adds up
+    // first.
     let sql = "UPDATE accounts SET balance = balance + n \
                FROM (SELECT id AS account, count(*) AS n FROM unnest($1) AS id GROUP BY id) moved WHERE id = account";
     tx.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids]))
@@ -170,7 +171,7 @@ async fn tables(servers: &Servers) -> Result<Schema> {
         count(&schema.db, "SELECT count(*) AS n FROM accounts").await?,
         AGGREGATES,
     )?;
-    // Requires a superuser. Without it the figures are slightly worse.
+    // `CHECKPOINT` requires a superuser. Without it the figures are slightly worse.
     let _ = schema.db.execute_unprepared("CHECKPOINT").await;
     Ok(schema)
 }

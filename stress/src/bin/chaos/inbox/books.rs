@@ -27,17 +27,18 @@ pub(super) struct Books {
     pub(super) events: u64,
     pub(super) handled: u64,
     pub(super) dead_letters: u64,
-    /// Dead letters of other than doomed events: random failures or crashes used up their attempts.
+    /// Dead letters of events that should succeed: random failures or crashes used up their
+    /// attempts.
     pub(super) unlucky: u64,
-    /// Doomed events with an effect.
+    /// Effects of events whose handler always fails.
     pub(super) torn: u64,
     pub(super) missing: u64,
     pub(super) double_effects: u64,
-    /// Extra dead letters, or dead letters in addition to an effect.
+    /// Dead letters beyond the first of an event, or in addition to an effect.
     pub(super) double_letters: u64,
-    /// Inbox rows that contradict the outcome.
+    /// Inbox rows that contradict the outcome of their event.
     pub(super) wrong_rows: u64,
-    /// Traces of unpublished events.
+    /// Effects or dead letters of unpublished events.
     pub(super) ghosts: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - *Copies*: each event is on the stream many times.
 //! - *Kills*: processes are killed and paused.
-//! - *Failures*: handlers fail or abort at random, and always on some messages.
+//! *Failures*: handlers fail or abort at random, and always fail on some messages.
 //!
 //! Invariant: each event has exactly one effect or exactly one dead letter. Only *Failures* may
 //! have dead letters.
@@ -54,12 +54,13 @@ pub(crate) enum Plan {
 struct Sizes {
     events: u32,
     copies: u32,
-    /// Half as many processes are paused.
+    /// Number of killed processes. Half as many processes are paused.
     kills: u32,
 }
 
 impl Sizes {
-    /// All kills are due at three quarters, so that a delayed driver can catch up.
+    /// The number of faults that are due. All kills are due at three quarters of the messages, so
+    /// that a delayed driver can catch up.
     fn due(self, handled: u64, messages: u64) -> u64 {
         let kills = u64::from(self.kills);
         (kills * handled * 4).div_ceil(messages * 3).min(kills)

@@ -48,7 +48,7 @@ impl World {
             ground.db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
         outbox_inbox::migration::migrate_with(&ground.db, &ground.names).await?;
-        // No unique key: a second effect must be counted, not rejected.
+        // The table has no unique key: a second effect must be counted, not rejected.
         let table = format!(
             "CREATE TABLE {} (number BIGINT NOT NULL)",
             effects(&ground.place.name)
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// Unknown ids map to numbers out of range.
+/// The number of an event. Unknown ids give numbers out of range.
 fn number(id: Uuid) -> u128 {
     id.as_u128().wrapping_sub(FIRST_ID)
 }

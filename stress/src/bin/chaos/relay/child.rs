@@ -54,7 +54,7 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
             let relay = LogRelay::new(store()?, log, publisher()).with_config(config());
             match relay.run(shutdown.clone()).await {
                 Ok(_) => return Ok(()),
-                // The log is dropped at the moment.
+                // The log is being dropped or recreated, so the relay retries.
                 Err(RelayError::Store(StoreError::Setup { .. })) => sleep(AGAIN).await,
                 Err(error) => return Err(error.into()),
             }
@@ -74,7 +74,7 @@ fn config() -> RelayConfig {
         .backoff(backoff)
 }
 
-/// `None`: the relay must stop.
+/// Runs a call to its end. Returns `None` if the relay must stop.
 async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
     shutdown: &CancellationToken,
     mut attempt: impl FnMut() -> F,

@@ -1,5 +1,5 @@
-//! Sets up, drops and hands over the log under load. If the database is killed meanwhile, the same
-//! call must succeed on a retry.
+//! Sets up, drops and hands over the log under load. If the database is killed during a call, a
+//! retry of the same call must succeed.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
     Ok(())
 }
 
-/// Returns `false` if the log is off.
+/// Drops the replication slot. Returns `false` if the log is off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
     let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =

@@ -1,7 +1,7 @@
 //! Several relays over one outbox, under faults of relays and servers.
 //!
-//! Invariant: no message is lost, invented, changed, out of order or unsettled. At the end of a
-//! log, the table has no unpublished message.
+//! Invariant: no message is lost, invented, changed, out of order or unsettled. After the log is
+//! dropped, the table has no unpublished message.
 
 mod child;
 mod log;
@@ -115,7 +115,7 @@ struct Report {
 
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Short, so that leases expire often.
+/// Lease time of the relays, short so that leases expire often.
 pub(super) const LEASE: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn run(options: &Options) -> Result<bool> {
@@ -179,7 +179,7 @@ impl Relays {
                 .chain(place.arguments());
             let arguments: Vec<&str> = place.collect();
             if count > 0 {
-                // Most pauses outlast the lease.
+                // The pauses are set so that most of them outlast the lease.
                 groups.push(Processes::start(count, &arguments, LEASE, seed)?);
             }
         }
@@ -190,7 +190,7 @@ impl Relays {
         self.groups.iter_mut().try_for_each(Processes::look_after)
     }
 
-    /// Returns `false` if all relays are paused.
+    /// Kills or pauses one relay. Returns `false` if all relays are paused.
     fn disturb_one(&mut self, turn: u32) -> Result<bool> {
         let groups = self.groups.len();
         for group in 0..groups {
@@ -273,7 +273,8 @@ impl Torture {
         options.faults.is_some_and(|faults| self.faults >= faults)
     }
 
-    /// Faults alternate: two hit relays, then each own server and the slot get one.
+    /// Causes the next fault. Two faults hit relays; then each own server and the slot get one
+    /// fault.
     async fn next(&mut self, options: &Options, world: &World) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
         self.relays.look_after()?;

@@ -1,4 +1,4 @@
-//! The servers of a run: given servers stay up, own servers are killed.
+//! The servers of a run. The run kills its own servers, but not servers given by URL.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::Options;
 use crate::Result;
 
-/// A paused reader loses its session after 2 s, so that another relay takes over.
+/// Settings of the own PostgreSQL. A paused reader loses its session after 2 s, so that another
+/// relay reads the log.
 const POSTGRES: [&str; 4] = [
     "wal_level=logical",
     "max_replication_slots=10",

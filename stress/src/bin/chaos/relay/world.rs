@@ -16,7 +16,7 @@ use super::{Options, Way};
 use crate::Result;
 use crate::servers::Ground;
 
-/// Writers share no aggregates.
+/// Number of writers, which share no aggregates.
 const WRITERS: u32 = 4;
 const TOGETHER: usize = 20;
 const AGAIN: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrote {
     pub(crate) event: Credited,
-    /// Whether the commit was confirmed.
+    /// Whether the writer received the confirmation of the commit.
     pub(crate) is_certain: bool,
 }
 
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Uses the stream only, never the tables.
+    /// Compares the stream with the writers' lists, without the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
         let stream = &self.ground.stream;
@@ -135,7 +135,7 @@ impl World {
         Written::compare(&written, &payloads.await?)
     }
 
-    /// A lower bound. Reads the stream only if it may be complete.
+    /// Returns a lower bound of the missing messages. Reads the stream only if it may be complete.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
         let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);

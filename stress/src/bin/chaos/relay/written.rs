@@ -14,7 +14,7 @@ pub(crate) struct Written {
     pub(crate) missing: u64,
     pub(crate) copies: u64,
     pub(crate) foreign: u64,
-    /// First appearances out of commit order.
+    /// Number of messages whose first appearance on the stream is out of commit order.
     pub(crate) disordered: u64,
 }
 
