@@ -123,7 +123,7 @@ async fn main() -> Result<(), outbox::Failure> {
             header("ce-sequence"),
         ));
     }
-    lines.sort(); // Orders are published side by side; only the events of one order keep their order.
+    lines.sort(); // Only the events of one order keep their order.
     println!("{}", lines.join("\n"));
     Ok(())
 }

@@ -78,7 +78,7 @@ async fn place_order(
         units: Set(units),
         ..Default::default()
     };
-    // The save runs in its own task, so it continues if the client disconnects.
+    // The save runs in a separate task, so it continues if the client disconnects.
     let save = context.scope(order.insert_with_events(&*db, |order| {
         [OrderPlaced {
             order_id: order.id,
@@ -92,7 +92,7 @@ async fn place_order(
     }
 }
 
-/// The cause is for the log, not for the client.
+/// Logs the cause of an error and hides it from the client.
 fn internal(error: &(dyn std::error::Error + 'static)) -> (StatusCode, String) {
     tracing::error!(error, "request failed");
     (StatusCode::INTERNAL_SERVER_ERROR, "try again\n".to_owned())
@@ -156,7 +156,7 @@ async fn main() -> Result<(), outbox::Failure> {
         .await;
     stream.provision(&client).await?;
 
-    // One token ends everything: ctrl-c or SIGTERM.
+    // One token, cancelled by Ctrl-C or SIGTERM, ends server, relay and inbox.
     let shutdown = shutdown::on_signals();
     let config = PublisherConfig::default().source("order-service");
     let publisher = stream.publisher(client.clone()).with_config(config);
@@ -175,8 +175,8 @@ async fn main() -> Result<(), outbox::Failure> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
-    // The server waits for requests that run. A second signal ends that, as it ends the waiting of
-    // relay and inbox.
+    // At shutdown, the server waits for running requests. A second signal ends this wait, and the
+    // wait of relay and inbox.
     let serve = async {
         tokio::select! {
             served = async { server.await } => served,

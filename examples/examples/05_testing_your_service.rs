@@ -75,7 +75,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let dead = dead_letters(&db, "warehouse").await?;
     println!("handled one order, one dead letter: {}", dead[0].error);
 
-    // A single handler, with its real deduplication and without a broker.
+    // Run a single handler, with its real deduplication and without a broker.
     let harness = Harness::new(db).with_state(Warehouse { capacity: 5 });
     let message = harness.message(&OrderPlaced {
         order_id: 4,

@@ -93,9 +93,9 @@ async fn thank(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError>
 }
 
 /// `constraint`: a violation of the handler's own unique key shows that the message was already
-/// applied. SQLite reports the columns, other databases the name. On MySQL and MariaDB every
-/// primary key has the name `PRIMARY`, so give the table a unique key. This insert comes first: any
-/// other error is a failure.
+/// applied. SQLite reports the key's columns, other databases its name. On MySQL and MariaDB every
+/// primary key has the name `PRIMARY`, so give the table a unique key. This insert comes first,
+/// because a violation of another key is a failure.
 #[idempotent_handler(
     consumer = "receipts",
     strategy = constraint("receipts_request_key", "receipts.request")
@@ -110,7 +110,8 @@ async fn confirm(event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError
 }
 
 /// `natural`: the handler may run any number of times, and the inbox records only failures. The
-/// event has the new balance, not the difference, and a late copy finds a higher version.
+/// event has the new balance instead of the difference, and a late copy finds a higher version in
+/// the table.
 #[idempotent_handler(consumer = "balances", strategy = natural)]
 async fn project(event: Event<Deposited>, metadata: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     let version = i64::try_from(metadata.sequence().unwrap_or_default()).map_err(HandlerError::fatal)?;

@@ -37,7 +37,7 @@ impl Payments {
     }
 }
 
-/// The handler takes no `Tx`, so no transaction is open during the call to the provider.
+/// The handler takes no `Tx`, so no transaction is open while the provider is called.
 #[idempotent_handler(consumer = "payments", strategy = external, backoff = "10ms..20ms")]
 async fn charge(
     event: Event<OrderPlaced>,
@@ -48,7 +48,7 @@ async fn charge(
     let new = payments.charge(key.step("charge"), event.cents);
     println!("order {}: charged (new: {new})", event.order_id);
     if new {
-        // Paid, but still a failure: the next attempt sends the same key.
+        // The payment succeeded, but the attempt fails. The next attempt sends the same key.
         return Err(HandlerError::retry("the answer was lost"));
     }
     Ok(())

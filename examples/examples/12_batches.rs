@@ -43,7 +43,7 @@ struct Runs {
     count: Arc<AtomicUsize>,
 }
 
-/// The events are in the order of their aggregates. An optional `Vec<Metadata>` has the same order.
+/// The events keep the order of their aggregates. An optional `Vec<Metadata>` has the same order.
 #[idempotent_handler(consumer = "statistics", batch = 100)]
 async fn count(
     events: Vec<Event<ProductSold>>,
@@ -88,8 +88,7 @@ async fn main() -> Result<(), outbox::Failure> {
 
         let runs = Runs::default();
         let inbox = Inbox::new(db.clone(), broker.subscriber())
-            // All runs of `count` write the same row, so concurrent runs would only wait for each
-            // other.
+            // All runs of `count` write the same row, so concurrent runs would wait for each other.
             .with_config(InboxConfig::default().attempts_max(5).concurrency(1))
             .with_state(runs.clone());
         let report = inbox.drain().await?;

@@ -36,7 +36,8 @@ struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: u32,
     product: String,
-    /// Masked in output for people. Handlers and retries receive the original value.
+    /// The customer is masked in output for people. Handlers and retries receive the original
+    /// value.
     #[domain_event(sensitive)]
     email: String,
 }
@@ -53,11 +54,11 @@ async fn bill(
     prices: HandlerState<PriceList>,
 ) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
-        // A retry may help. `?` returns errors of this kind too.
+        // `retry`: another attempt may succeed. `?` returns errors of this kind too.
         return Err(HandlerError::retry("caviar has no price"));
     }
     if event.product == "unicorn" {
-        // A retry cannot help: the message becomes a dead letter at once.
+        // `fatal`: no attempt can succeed, so the message becomes a dead letter at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
     let invoice = invoice::ActiveModel {
@@ -109,7 +110,7 @@ async fn main() -> Result<(), outbox::Failure> {
         });
     inbox.drain().await?;
 
-    // An operator does this, in any process with access to the database.
+    // An operator can use `DeadLetters` in any process with access to the database.
     let letters = DeadLetters::new(db);
     let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;

@@ -10,7 +10,7 @@ use outbox::testing::{MemoryBroker, TestDatabase, dead_letters};
 use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 
-/// The versions of earlier years. A consumer needs no type for version 1.
+/// The event's earlier versions. A consumer needs no type for version 1.
 mod past {
     use super::{Deserialize, DomainEvent, Serialize};
 
@@ -19,7 +19,7 @@ mod past {
     pub struct OrderPlacedV1 {
         #[domain_event(aggregate_id)]
         pub order_id: u32,
-        /// In whole euros. `None` was a bug of that version.
+        /// The amount in whole euros. `None` was a bug of this version.
         pub euros: Option<i64>,
     }
 
@@ -78,7 +78,7 @@ async fn main() -> Result<(), outbox::Failure> {
 
     let inbox = Inbox::new(db.clone(), broker.subscriber())
         .with_upcasters(complete)
-        .with_config(InboxConfig::default().concurrency(1)); // So that this prints in order.
+        .with_config(InboxConfig::default().concurrency(1)); // Prints in order.
     inbox.drain().await?;
 
     // The dead letter is stored as received, in version 1.

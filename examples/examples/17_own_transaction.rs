@@ -33,15 +33,15 @@ struct MoneyWithdrawn {
     #[domain_event(aggregate_id)]
     account: i32,
     cents: i64,
-    /// Chosen by the caller, the same at each try. It includes the event's name, because all event
-    /// types share their keys.
+    /// The caller chooses the key and repeats it at each try. The key includes the event's name,
+    /// because all event types share one set of keys.
     #[domain_event(dedup_key)]
     request: String,
 }
 
 async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> anyhow::Result<&'static str> {
-    // Uses the table names of `db`, and its commit wakes the relays of this process. After a
-    // deadlock it calls the closure again.
+    // The transaction uses the table names of `db`, and its commit wakes the relays of this
+    // process. After a deadlock, `transaction` calls the closure again.
     db.transaction(async |tx| {
         let account = account::Entity::find_by_id(id)
             .lock_exclusive()
@@ -61,7 +61,7 @@ async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> 
         account.cents = Set(left);
         match account.update_with_events(&tx, |_| [withdrawn]).await {
             Ok(_) => Ok("done"),
-            // An earlier try has committed. Nothing of this one is stored.
+            // An earlier try has committed, so this try stores nothing.
             Err(error) if error.kind() == ErrorKind::AlreadyRecorded => Ok("done before"),
             Err(error) => Err(error.into()),
         }

@@ -84,7 +84,7 @@ async fn main() -> Result<(), outbox::Failure> {
     tx.commit().await?;
     println!("updated {}", dearer.len());
 
-    // One row already exists, so none is stored.
+    // One of the rows already exists, so the call stores none.
     let again = catalogue(&["ikura", "chai"]);
     if let Err(error) = product::Entity::insert_many_with_events(again, &db, priced).await {
         println!("{error}: answer {}", status(&error));

@@ -108,8 +108,8 @@ struct ShipmentDispatched {
     order_id: i32,
 }
 
-/// The deadline of a step. Recorded with a delay, and `unsequenced`, so that it does not delay
-/// other messages of the shipment.
+/// The deadline of a step. The event is recorded with a delay, and is `unsequenced`, so that it
+/// does not delay other messages of the shipment.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "overdue", unsequenced)]
 struct ShipmentOverdue {
@@ -188,8 +188,8 @@ async fn dispatched(event: Event<ShipmentDispatched>, tx: Tx<'_>) -> Result<(), 
     Ok(())
 }
 
-/// The deadline. If it arrives before the answer, the payment is refunded: this is the
-/// compensation.
+/// Handles the deadline. If the deadline arrives before the answer, the saga refunds the payment:
+/// this is the compensation.
 #[idempotent_handler(consumer = "fulfilment")]
 async fn overdue(event: Event<ShipmentOverdue>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
     let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
@@ -214,7 +214,7 @@ async fn pay(event: Event<PaymentRequest>, outbox: Outbox<'_>) -> Result<(), Han
     Ok(())
 }
 
-/// Simulates the shipping service. It has no ice, and never answers.
+/// Simulates the shipping service, which has no ice and never answers for ice.
 #[idempotent_handler(consumer = "shipments")]
 async fn ship(event: Event<ShipmentRequested>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
     let order_id = event.order_id;
@@ -247,8 +247,8 @@ async fn main() -> Result<(), outbox::Failure> {
     }
     tx.commit().await?;
 
-    // Publishes and handles until every saga has ended; one waits until its deadline. A service
-    // uses a `Runner` for relay and inbox.
+    // Publishes and handles events until every saga has ended. One saga waits for its deadline. A
+    // service uses a `Runner` for relay and inbox.
     let open = saga::Entity::find().filter(saga::Column::Step.is_not_in([Step::Shipped, Step::Cancelled]));
     loop {
         let published = relay.drain().await?.published;

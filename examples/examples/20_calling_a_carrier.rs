@@ -35,7 +35,7 @@ mod parcel {
 struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: i32,
-    // Masked in output of messages and dead letters.
+    // The address is masked in output of messages and dead letters.
     #[domain_event(sensitive)]
     phone: String,
 }
@@ -80,7 +80,7 @@ async fn book(
     Ok(())
 }
 
-/// After a deadlock or a serialization failure the closure is called again.
+/// Places an order. After a deadlock or a serialization failure the closure is called again.
 async fn place(db: &OutboxConnection, order_id: i32) -> anyhow::Result<()> {
     db.transaction(async |tx| {
         let phone = "+49 170 1234567".to_owned();
@@ -108,7 +108,8 @@ async fn main() -> Result<(), outbox::Failure> {
     relay.drain().await?;
 
     let inbox = Inbox::new(db.clone(), broker.subscriber())
-        // Without this handler the program does not start: an unreferenced crate is not linked.
+        // Without the handler `carrier`, the program does not start: the linker omits an
+        // unreferenced crate.
         .expect_handlers(["carrier"])
         .with_start("carrier", StartAt::New)
         .with_config(InboxConfig::default().concurrency(2))
@@ -122,8 +123,8 @@ async fn main() -> Result<(), outbox::Failure> {
     let report = inbox.drain().await?;
     println!("deferred: {}, failed: {}", report.deferred, report.failed);
 
-    // An operator does this, in any process with access to the database. All processes of the
-    // consumer pause within two seconds.
+    // An operator can use `PausedConsumers` in any process with access to the database. All
+    // processes of the consumer pause within two seconds.
     let paused = PausedConsumers::new(db.clone());
     paused.pause("carrier", "no parcels before Monday").await?;
     place(&shop, 3).await?;

@@ -64,7 +64,7 @@ async fn show(event: Event<PictureTaken>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// Every message once, independent of other consumers.
+/// Stores every message once, independent of other consumers.
 #[idempotent_handler(consumer = "audit", messages = ["*"])]
 async fn keep(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     let row = kept::ActiveModel {

@@ -43,10 +43,10 @@ async fn main() -> Result<(), outbox::Failure> {
     stream.provision(&client).await?;
     let before = messages(&client).await?;
 
-    // Once, by the owner of the tables. From here on, new messages are logged.
+    // The owner of the tables calls `init` once. From here on, new messages are logged.
     log.init().await?;
 
-    // Instead of a polling relay.
+    // A log relay replaces the polling relay.
     let store = SqlStore::new(db.clone());
     let publisher = stream.publisher(client.clone());
     let shutdown = outbox::core::shutdown::on_signals();
@@ -56,7 +56,7 @@ async fn main() -> Result<(), outbox::Failure> {
         async move { relay.run(shutdown).await }
     });
 
-    // Writers stay unchanged.
+    // Writers are the same as with a polling relay.
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
         .begin()
         .await?;
@@ -71,7 +71,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let report = relaying.await??;
     println!("published {} from the log", report.published);
 
-    // Back to a polling relay. Without this, the slot would retain the server's WAL without limit.
+    // `drop` returns to polling. Without it, the slot would retain the server's WAL without limit.
     log.drop().await?;
     println!("the log is off: {}", !log.status().await?.is_on);
     Ok(())

@@ -26,7 +26,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// `None`: SQLite.
+    /// A run on this database; `None` means SQLite.
     pub(crate) fn new(database_url: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_northwind"));
@@ -52,7 +52,7 @@ impl Demo {
         self.command.output().unwrap()
     }
 
-    /// Panics if the ledger does not balance.
+    /// Runs the demo. Panics if the ledger does not balance.
     #[track_caller]
     pub(crate) fn ledger(&mut self) -> Value {
         let output = self.run();
@@ -71,7 +71,7 @@ impl Demo {
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
     }
 
-    /// The last consumer in the chain has its first message, so all parts are at work.
+    /// Waits until the last consumer in the chain has its first message, so that all parts work.
     #[cfg(unix)]
     pub(crate) fn wait_for_notices(&self) {
         let notices = self.path("work/notices.txt");
@@ -80,7 +80,7 @@ impl Demo {
         });
     }
 
-    /// Returns the process ids in the order of the starts.
+    /// Returns the process ids of a program, in the order of its starts.
     #[cfg(unix)]
     pub(crate) fn wait_for_starts(&self, program: &str, times: usize) -> Vec<i32> {
         let log = self.path("work/logs/run.log");
@@ -194,7 +194,7 @@ fn balances_in_one_process_without_any_server() {
         SHIPPED
     );
 
-    // The messages of the first run would count as ghosts.
+    // In a used folder, the messages of the first run would count as ghosts.
     let again = demo.run();
     assert_eq!(again.status.code(), Some(1));
     assert!(

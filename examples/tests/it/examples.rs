@@ -40,7 +40,7 @@ fn check(name: &str, servers: &[(&str, &str)]) {
     );
 }
 
-/// Sequential, because the streams of the examples have fixed names.
+/// The NATS servers, one after the other, because the streams of the examples have fixed names.
 fn nats_servers() -> impl Iterator<Item = String> {
     let variables = ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"];
     variables.into_iter().filter_map(backend_url)
@@ -85,7 +85,7 @@ fn example_04_axum_service() {
     for signal in [Signal::TERM, Signal::INT] {
         serve_until(signal, &url);
     }
-    // In one test, because the example's stream has a fixed name.
+    // One test covers both servers, because the example's stream has a fixed name.
     end_at_once(&url);
 }
 
@@ -110,7 +110,7 @@ fn end_at_once(nats_url: &str) {
         .find(|line| line.as_ref().unwrap().contains("shutting down"))
         .expect("the first signal is noticed");
     kill_process(Pid::from_child(&service), Signal::INT).unwrap();
-    // Reads to the end: a full pipe would block the service.
+    // The test reads the whole log: a full pipe would block the service.
     for line in log {
         line.unwrap();
     }

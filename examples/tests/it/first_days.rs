@@ -1,4 +1,4 @@
-//! Start and end of a service: servers that start later, a wrong password, and Ctrl-C.
+//! The start and the end of a service: servers that start later, a wrong password, and Ctrl-C.
 //!
 //! Example 16 runs as a process, on its own database. Before a server starts, its port has no
 //! listener.
@@ -76,7 +76,7 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Returns whether the process succeeded, and its output.
+    /// Waits for the process. Returns whether it succeeded, and its output.
     fn end(mut self) -> (bool, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();
         (
@@ -106,8 +106,8 @@ async fn count(db: &impl sea_orm::ConnectionTrait, sql: &str) -> i64 {
     row.try_get_by_index(0).unwrap()
 }
 
-/// The order of starts is program, database, NATS. Then the handler hangs, and the user presses
-/// Ctrl-C twice.
+/// The program starts before the database, and the database before NATS. Then the handler hangs,
+/// and the user presses Ctrl-C twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_waits_for_servers_and_ends_at_second_ctrl_c() {
     let Some(binary) = backend_url("OUTBOX_TEST_NATS_OLD_BIN") else {
@@ -128,8 +128,8 @@ async fn program_waits_for_servers_and_ends_at_second_ctrl_c() {
     let lock = lock_stock(&db).await;
     nats.start().await.unwrap();
     assert_eq!(service.prints(), "saved order 1\n");
-    // A separate transaction: within one transaction, PostgreSQL returns the same sessions each
-    // time.
+    // Each query uses a separate transaction, because PostgreSQL returns the same sessions
+    // throughout one transaction.
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0";
     while count(&db, waiting).await == 0 {

@@ -25,7 +25,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// The path is relative to the root of the repository.
+/// A page of the guide. Its path is relative to the root of the repository.
 struct Page {
     path: String,
     text: String,
@@ -125,12 +125,12 @@ fn is_environment(text: &str) -> bool {
 struct Block<'a> {
     line: usize,
     info: &'a str,
-    /// The last non-blank line before the block.
+    /// The last non-blank line before the code block.
     before: &'a str,
     lines: Vec<&'a str>,
 }
 
-/// The error is the number of the line that opens an unclosed block.
+/// Returns the code blocks. The error is the number of the line that opens an unclosed block.
 fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -204,7 +204,7 @@ fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Op
     ))
 }
 
-/// The error is the index of the first line that does not occur in the example.
+/// Checks that the lines occur in the example. The error is the index of the first missing line.
 fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     let example: Vec<&str> = example.lines().collect();
     let mut rest = example.as_slice();
@@ -224,7 +224,7 @@ fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     Ok(())
 }
 
-/// Splits at the lines `// …`. Each part has the index of its first line.
+/// Splits the lines at `// …`. Each part has the index of its first line.
 fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -240,7 +240,7 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// A part has at least one line.
+/// Finds a part, which has at least one line, among the lines.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -274,7 +274,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// Code spans are no links.
+/// Returns the links of a page. Code spans are no links.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {

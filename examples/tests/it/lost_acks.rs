@@ -24,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 use crate::lossy::Lossy;
 
 const STREAM: &str = "EVENTS";
-/// A handler's time limit is half of it. A handler over the limit would leave no effect.
+/// Time until redelivery. The time limit of a handler is half of it, and a handler over the limit
+/// would leave no effect.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 4;
-/// The handler of [`BROKEN`] fails until the test repairs the parcel.
+/// The parcels. The handler of [`BROKEN`] fails until the test repairs the parcel.
 const PARCELS: [u64; 3] = [1, 2, 3];
 const BROKEN: u64 = 4;
 
@@ -52,7 +53,7 @@ struct Depot {
 }
 
 impl Depot {
-    /// Without a unique key, so that a second effect is visible.
+    /// Records an effect without a unique key, so that a second effect is visible.
     async fn note<C>(&self, db: &C, consumer: &str, event: &Sent) -> Result<(), HandlerError>
     where
         C: sea_orm::ConnectionTrait,
@@ -66,7 +67,7 @@ impl Depot {
         Ok(())
     }
 
-    /// The broken parcel is last.
+    /// Returns a consumer's number of effects per parcel. The broken parcel is last.
     async fn effects(&self, consumer: &str) -> Vec<i64> {
         let mut counts = Vec::new();
         for parcel in PARCELS.into_iter().chain([BROKEN]) {
@@ -147,7 +148,7 @@ fn router() -> Router {
         .handler::<by_constraint>()
 }
 
-/// The user `mute` cannot acknowledge, the user `free` can.
+/// Starts a server. The user `mute` cannot acknowledge, the user `free` can.
 async fn start(binary: &Path) -> Server {
     let users = "{ user: free, password: secret }, \
                  { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
@@ -223,7 +224,7 @@ async fn publish(client: &Client) {
     }
 }
 
-/// Runs until each consumer has received each message more than `times` times.
+/// Runs the inbox until each consumer has received each message more than `times` times.
 async fn run_until_delivered(inbox: Inbox<JetStreamSubscriber>, client: &Client, times: u32) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({
@@ -270,7 +271,7 @@ async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_
     );
 }
 
-/// The first client loses its acknowledgements.
+/// Checks all consumers. The client `loser` loses its acknowledgements.
 async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u32) {
     let free = connect_to(server.url(), "free").await;
     publish(&free).await;
@@ -311,7 +312,7 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
     run.await.unwrap();
 
     for consumer in CONSUMERS {
-        // A natural handler runs twice, because the first delivery leaves no record.
+        // A `natural` handler runs twice, because the first delivery leaves no record.
         let expected = if consumer.starts_with("by_nature") { 2 } else { 1 };
         assert_eq!(
             depot.effects(consumer).await,

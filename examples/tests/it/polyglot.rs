@@ -30,10 +30,10 @@ const EVENTS: u64 = (ORDERS * (1 + CHANGES)) as u64;
 const IN_RUST: &str = "polyglot-ledger";
 const IN_PYTHON: &str = "shipping-py";
 
-/// The database rejects the order at commit, after the event was recorded.
+/// Product of an order that the database rejects at commit, after the event was recorded.
 const REFUSED: &str = "nothing-that-we-sell";
 
-/// No unique keys, so that a second effect is visible.
+/// The tables have no unique keys, so that a second effect is visible.
 const TABLES: &str = "
     CREATE TABLE products (name text PRIMARY KEY);
     CREATE TABLE orders (
@@ -85,7 +85,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("polyglot")
 }
 
-/// The process ends when the test drops it.
+/// A command whose process ends when the test drops it.
 fn program(name: impl AsRef<OsStr>, script: &Path) -> Command {
     let mut command = Command::new(name);
     command.arg(script).kill_on_drop(true).stdin(Stdio::null());
@@ -111,7 +111,7 @@ impl Python {
     }
 }
 
-/// Node finds modules only in the service's folder.
+/// A folder with Node modules, because Node finds modules only in the service's folder.
 struct Node {
     program: String,
     folder: TempDir,
@@ -181,7 +181,7 @@ impl Place {
         })
     }
 
-    /// SQLAlchemy requires this scheme.
+    /// The database URL with the scheme that SQLAlchemy requires.
     fn database_url(&self) -> String {
         self.own.url.replacen("postgres://", "postgresql://", 1)
     }
@@ -276,7 +276,7 @@ impl Place {
         T::find_by_statement(statement).all(&self.db).await.unwrap()
     }
 
-    /// Sorted by product.
+    /// Returns the saved orders, sorted by product.
     async fn saved(&self) -> Vec<Saved> {
         self.rows("SELECT id, product, units FROM orders ORDER BY product")
             .await
@@ -329,7 +329,7 @@ struct Entry {
     entry: String,
 }
 
-/// In the order of the stream.
+/// Returns the sequences of each order, in the order of the stream.
 async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
     let mut numbers = BTreeMap::<_, Vec<_>>::new();
     for at in 1..=stream.get_info().await.unwrap().state.last_sequence {

@@ -64,7 +64,7 @@ events! {
     Reopened: "reopened",
 }
 
-/// By order number, in sequence.
+/// Effects by order number, in sequence.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
 
@@ -73,7 +73,8 @@ impl Journal {
         self.0.lock().unwrap().entry(number).or_default().push(what);
     }
 
-    /// The strategy `natural` may run a handler again, so each kind of effect is listed once.
+    /// Returns the effects of one order. The strategy `natural` may run a handler again, so each
+    /// kind of effect is listed once.
     fn of(&self, case: &str, number: u32) -> Vec<&'static str> {
         let mut effects = self.0.lock().unwrap().get(&number).cloned().unwrap_or_default();
         if case.contains("natural") {
@@ -244,7 +245,7 @@ impl Place {
         }
     }
 
-    /// Returns after the program has subscribed.
+    /// Starts a program and returns after its subscription.
     async fn start(&self, router: &Router) -> Program {
         let config = InboxConfig::default()
             .backoff(Backoff {
@@ -339,7 +340,8 @@ impl Place {
 async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
     let mut place = Place::new(client).await;
     if programs.case == "sequence" {
-        // The time limit of a gap is twice as long. An event type of another version is no gap.
+        // The time limit of a gap is 2 s, twice `ack_wait`. An event type of another version is no
+        // gap.
         place.ack_wait = Duration::from_secs(1);
     }
     let old = place.start(&programs.old).await;
@@ -362,7 +364,7 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
         place.until_handled(programs.case, &while_rolled_back, 2).await;
     }
     assert_eq!(old.stop().await.skipped, 0);
-    // A start of the old program is a roll-back too.
+    // The old program starts again, which is a roll-back too.
     let old = place.start(&programs.old).await;
     numbers.extend(while_rolled_back);
     numbers.extend(place.publish(3).await);
@@ -411,7 +413,7 @@ async fn nothing_is_lost_between_programs(nats: &'static str) {
     join_all(cases.iter().map(|programs| shared(&client, programs))).await;
 }
 
-/// If configured, event types without a handler are skipped and counted.
+/// Event types without a handler are skipped and counted, if the inbox is configured to skip.
 async fn unhandled_event_types_can_be_skipped_or_kept(nats: &'static str) {
     let Some(client) = connected(nats).await else {
         return;

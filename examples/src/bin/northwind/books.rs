@@ -1,8 +1,7 @@
 //! The consumers' results: units per product, amounts per customer, shipments and notices per
 //! order.
-//!
 //! Invariant: the ledger balances only if the consumers' tables and the input give the same
-//! results. The sums from the input share no code with events, service and consumers.
+//! results. The code that adds up the input is separate from events, service and consumers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +15,7 @@ use crate::evidence::Connections;
 use crate::order::{Line, Order};
 use crate::setup::Part;
 
-/// Keys sort as in the exports: numbers by value, customers by bytes.
+/// Results by key. Keys sort as in the exports: numbers by value, customers by bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) units: BTreeMap<i64, i64>,

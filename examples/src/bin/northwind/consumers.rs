@@ -88,8 +88,8 @@ async fn dispatch_shipment(
     note_effect(&tx, &message).await
 }
 
-/// The transaction cannot undo a notice, so it is sent at least once. The stable key lets the
-/// receiver drop copies.
+/// Sends a notice at least once, because the transaction cannot undo a notice. With the stable key
+/// the receiver drops copies.
 #[idempotent_handler(consumer = "notifications")]
 async fn send_notice(
     event: Event<ShipmentDispatched>,
@@ -101,7 +101,7 @@ async fn send_notice(
     Ok(())
 }
 
-/// Records an effect. The table deliberately has no unique key: the ledger counts the rows.
+/// Records an effect. The table has no unique key, so that the ledger can count double effects.
 async fn note_effect(tx: &Tx<'_>, message: &Metadata) -> Result<(), HandlerError> {
     let id = message.message_id().to_string().into();
     tx.execute(&insert("effects", ["message_id"], [id])?).await?;

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::setup::Part;
 
-/// One connection per concurrent handler of an inbox, plus some for other work.
+/// Connections of a pool: one per concurrent handler of an inbox, plus some for other work.
 pub(crate) const CONNECTIONS: u32 = 12;
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,7 +90,8 @@ pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConne
         .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .sqlx_logging(false)
-        // SQLite: readers and the one writer do not block each other, and writers wait.
+        // On SQLite with WAL, readers and the single writer do not block each other, and a second
+        // writer waits.
         .map_sqlx_sqlite_opts(|options| {
             options
                 .pragma("journal_mode", "WAL")

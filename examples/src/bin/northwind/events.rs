@@ -26,7 +26,7 @@ pub(crate) struct OrderShipped {
     pub(crate) shipped_date: Date,
 }
 
-/// Recorded by the consumer `shipping`, in its own outbox.
+/// A shipment of an order. The consumer `shipping` records it in its own outbox.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched", version = 1)]
 pub(crate) struct ShipmentDispatched {

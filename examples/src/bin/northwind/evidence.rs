@@ -1,6 +1,6 @@
 //! Collects the evidence of a run: from the databases, the stream and the file of notices.
 //!
-//! Invariant: everything is read after the programs have ended, nothing from counters of running
+//! Invariant: all evidence is read after the programs have ended, and none from counters of running
 //! code.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) struct Evidence {
     pub(crate) committed: Vec<Message>,
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// One entry per effect. For `notifications`, the keys.
+    /// Message ids, one per effect. For `notifications`, the keys of the notices.
     pub(crate) effects: BTreeMap<Part, Vec<Uuid>>,
     pub(crate) books: Books,
     pub(crate) outbox_dead: u64,

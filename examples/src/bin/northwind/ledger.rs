@@ -1,7 +1,7 @@
 //! Compares the committed messages with the stream and the effects.
 //!
-//! Invariant: the ledger balances only if every number is zero or as the input requires. Only
-//! copies on the stream and redeliveries are exempt, because no system can rule them out.
+//! Invariant: the ledger balances only if every number is zero or as the input requires. Copies on
+//! the stream and redeliveries may have any number, because no system can rule them out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -25,7 +25,7 @@ pub(crate) struct Ledger {
     pub(crate) messages_on_stream: u64,
     pub(crate) stream_duplicates: u64,
     pub(crate) deliveries: u64,
-    /// Including double effects.
+    /// Number of effects per consumer, double effects included.
     pub(crate) effects: BTreeMap<&'static str, u64>,
     /// Committed messages that are missing on the stream, and missing effects.
     pub(crate) lost: u64,

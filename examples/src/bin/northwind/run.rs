@@ -60,7 +60,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
         }
     };
     let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
-    // Even if the databases stay: a slot without a reader fills the server's disk.
+    // The logs are dropped even if the databases stay, because a slot without a reader fills the
+    // server's disk.
     let dropped = drop_logs(&setup).await;
     let ended = ended.and_then(|ledger| dropped.map(|()| ledger));
     let why = match ended {
@@ -81,7 +82,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
 }
 
 fn server(args: &RunArgs) -> Result<Option<Url>> {
-    // The drivers support MariaDB only by the scheme of MySQL.
+    // The database drivers accept MariaDB only under the URL scheme of MySQL.
     let parse = |url: &String| Url::parse(&url.replacen("mariadb://", "mysql://", 1));
     let server = args.database_url.as_ref().map(parse).transpose();
     let server = server.context("cannot read --database-url")?;
@@ -97,7 +98,7 @@ fn server(args: &RunArgs) -> Result<Option<Url>> {
     Ok(server)
 }
 
-/// `None` if the run was interrupted.
+/// Runs the programs. Returns `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
     setup: &Arc<Setup>,
@@ -142,7 +143,7 @@ async fn run_on(
     Ok(Some(ledger))
 }
 
-/// Call it after the relays that read the logs have ended.
+/// Drops the logs. Call it after the relays that read the logs have ended.
 async fn drop_logs(setup: &Setup) -> Result<()> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
         let db = connect(&setup.urls[&part], 2).await?;

@@ -44,8 +44,8 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
     bail!("the service was stopped before all orders were saved")
 }
 
-/// After a deadlock, the transaction is repeated. After a commit with unknown outcome, the next
-/// start reads the table.
+/// Saves an order. After a deadlock, the transaction is repeated. After a commit with unknown
+/// outcome, the next start reads the table.
 async fn save(db: OutboxConnection, order: Order, before: Option<orders::Model>) -> Result<()> {
     let order_id = order.order_id;
     if before.is_none() {

@@ -41,7 +41,7 @@ impl Part {
 
     pub(crate) const OUTBOXES: [Self; 2] = [Service, Shipping];
 
-    /// The name in databases, on the broker and in files. Stable.
+    /// The name of the part in databases, on the broker and in files. The name is stable.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Service => "service",
@@ -69,7 +69,7 @@ impl Role {
             .chain([Self::Service])
     }
 
-    /// The name on the command line, in messages and of the log file.
+    /// The name of the program on the command line, in messages and of its log file.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Service => "service".to_owned(),
@@ -106,7 +106,7 @@ impl Setup {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// The file is readable for its owner only.
+    /// Writes the setup to a file that only its owner can read.
     pub(crate) fn write(&self) -> Result<PathBuf> {
         let path = self.work_dir.join(SETUP_FILE);
         let file = tempfile::NamedTempFile::new_in(&self.work_dir)?;
@@ -119,7 +119,8 @@ impl Setup {
         self.relay == RelayKind::Log && Part::OUTBOXES.contains(&part)
     }
 
-    /// The name has the run's id, because all databases of a server share slot names.
+    /// The log of a part. Its name has the run's id, because all databases of a server share slot
+    /// names.
     pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog> {
         let name = format!("{}_{}", self.stream, part.name());
         PostgresLog::new(db, &self.urls[&part])
@@ -138,7 +139,8 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// A used folder is rejected, because its notices and messages would count as ghosts.
+/// Creates the work folder. A used folder is rejected, because its notices and messages would count
+/// as ghosts.
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf> {
     let shown = work_dir.display();
     std::fs::create_dir_all(work_dir.join("logs"))

@@ -18,10 +18,10 @@ use crate::workers::Workers;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A run without progress for this long counts as stalled.
+/// A run without progress for this time counts as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// A run at rest with wrong numbers has this long to correct them.
+/// Time in which a run without open work may correct wrong numbers.
 const WRONG_AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Counts {
     pub(crate) orders: u64,
     pub(crate) committed: u64,
     pub(crate) published: u64,
-    /// In the order of [`Part::CONSUMERS`].
+    /// Numbers of effects, in the order of [`Part::CONSUMERS`].
     pub(crate) effects: [u64; 4],
     /// Unacknowledged messages; `None` before all consumers have subscribed.
     pub(crate) backlog: Option<u64>,
@@ -60,7 +60,7 @@ impl Counts {
     }
 }
 
-/// Returns false after a signal.
+/// Waits until the run has no open work. Returns `false` after a signal.
 pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
@@ -72,7 +72,7 @@ pub(crate) async fn until_at_rest(
     while shutdown.run_until_cancelled(sleep(INTERVAL)).await.is_some() {
         let finished = workers.service_has_finished()?;
         let counts = look().await.unwrap_or_else(|error| {
-            // A server may be restarting.
+            // The error is only logged, because a server may be restarting.
             warn(&outbox_core::describe(error.as_ref()));
             last
         });

@@ -1,4 +1,4 @@
-//! The programs of a run, as separate processes or as tasks of this one. A dead process is
+//! The programs of a run, as separate processes or as tasks of this process. A dead process is
 //! restarted, a limited number of times.
 
 use std::fs::OpenOptions;
@@ -19,7 +19,7 @@ use crate::{run_program, warn};
 
 const RESTARTS_MAX: u32 = 5;
 
-/// The programs' own limits are shorter.
+/// Time limit for the stop of a program. The programs' own limits are shorter.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Workers {
         }
     }
 
-    /// Returns the error of a program that has ended for good.
+    /// Whether the service has finished. Returns the error of a program that has ended for good.
     pub(crate) fn service_has_finished(&mut self) -> Result<bool> {
         while let Some(ended) = self.programs.try_join_next() {
             let (role, result) = ended?;
@@ -88,7 +88,7 @@ async fn keep_running(
     for restart in 1.. {
         let child = spawn(&name, &setup_path, &setup.log_file(&name));
         let mut child = child.with_context(|| format!("cannot start {name}"))?;
-        // Waiting would close it.
+        // `wait` would close the child's standard input, so it is taken first.
         let stdin = child.stdin.take();
         let Some(status) = shutdown.run_until_cancelled(child.wait()).await else {
             drop(stdin);
@@ -124,7 +124,7 @@ fn spawn(name: &str, setup: &Path, log: &Path) -> Result<Child> {
         .stderr(Stdio::from(log))
         .kill_on_drop(true)
         .spawn()?;
-    // For tests and people that kill the program.
+    // The log has the process id, for tests and people that kill the program.
     tracing::info!(pid = child.id(), "started {name}");
     Ok(child)
 }
