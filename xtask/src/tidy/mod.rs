@@ -21,7 +21,7 @@ const README_COLUMNS_MAX: usize = 120;
 
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
-/// Folders of one machine. Split, because this file is checked too.
+/// Folders that exist on one machine only. The texts are split, because this file is checked too.
 const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -32,7 +32,8 @@ const LOCAL_FOLDERS: [&str; 4] = [
 /// Markers of unfinished work, split for the same reason.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Calls that match a literal in a text. A literal of several words counts as part of a message.
+/// Calls that match a literal in an error text. A literal of several words counts as part of a
+/// message.
 const TEXT_MATCHES: [&str; 8] = [
     ".contains(\"",
     ".starts_with(\"",
@@ -122,7 +123,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// Renderers drop cells of a row that is longer than its header.
+/// Rejects table rows that are longer than their header, because renderers drop the extra cells.
 fn tables(path: &str, text: &str) -> Vec<String> {
     let (mut problems, mut header) = (Vec::new(), None);
     for (number, line) in (1..).zip(text.lines()) {
@@ -175,7 +176,8 @@ fn inheritance(path: &str, text: &str) -> Option<String> {
     missing.map(|line| format!("{path}: does not inherit from the workspace: {line}"))
 }
 
-/// Code decides by types. Only a few files match texts of servers, drivers and other libraries.
+/// Rejects code that matches texts instead of types. Only a few files match texts of servers,
+/// drivers and other libraries.
 fn matched_texts(path: &str, text: &str) -> Vec<String> {
     let is_checked = is_source(path) && path.starts_with("outbox") && !path.starts_with("outbox-testing/");
     if !is_checked || path.contains("test") || path.contains("/plans") || FOREIGN_TEXTS.contains(&path) {
@@ -205,7 +207,7 @@ fn example(path: &str, text: &str) -> Option<String> {
     is_missing.then(|| format!("{path}: start it with ``//! `cargo run -p examples --example {name}` …``"))
 }
 
-/// A match inside a longer path or URL is not a top-level folder.
+/// Finds the path of a top-level folder. A match inside a longer path or URL does not count.
 fn local_folder(line: &str) -> Option<&'static str> {
     let is_part = |before: char| before.is_alphanumeric() || "._-~*}>".contains(before);
     LOCAL_FOLDERS.into_iter().find(|folder| {
