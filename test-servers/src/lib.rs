@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 /// Why a server cannot be started.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bound on each step, such as a start.
+/// Time limit of each step.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// A server with a data folder, which survives the server. Dropping the value kills the server.
@@ -98,7 +98,7 @@ impl Server {
         run(Command::new("cp")
             .arg("-a")
             .args([&self.folder.path().join("data"), &data]))?;
-        // Slots belong to the server that created them.
+        // The copy excludes slots, which belong to the server that created them.
         for copied in fs::read_dir(data.join("pg_replslot"))? {
             fs::remove_dir_all(copied?.path())?;
         }
@@ -159,7 +159,7 @@ impl Server {
             "--socket=mariadb.sock".to_owned(),
             "--pid-file=mariadb.pid".to_owned(),
             "--skip-name-resolve".to_owned(),
-            // Each commit is written to the kernel.
+            // MariaDB writes each commit to the kernel, without a sync.
             "--innodb-flush-log-at-trx-commit=2".to_owned(),
         ];
         words.extend(settings.iter().map(|setting| (*setting).to_owned()));
@@ -394,7 +394,7 @@ fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
     Ok((folder, user))
 }
 
-/// A command that runs as the server's user, because some servers refuse to run as root.
+/// A command that runs as this user, because some servers refuse to run as root.
 fn as_user(program: &Path, user: Option<u32>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
@@ -409,12 +409,12 @@ fn beside_or_on_path(program: &Path, name: &str) -> PathBuf {
     if beside.exists() { beside } else { name.into() }
 }
 
-/// The child processes. Empty without `/proc`; PostgreSQL's child processes then end without a
-/// signal.
+/// Process ids of child processes. Empty without `/proc`; PostgreSQL's child processes then end
+/// without a signal.
 fn children(parent: u32) -> Vec<i32> {
     let of_parent = |entry: fs::DirEntry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // In `stat`, the program name is in brackets, and may contain spaces; state and parent
+        // In `/proc`, the program name is in brackets and may contain spaces. State and parent
         // follow.
         let (_, rest) = stat.rsplit_once(')')?;
         let is_child = rest.split_whitespace().nth(1)?.parse::<u32>().ok() == Some(parent);

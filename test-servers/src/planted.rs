@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Text in the server's log after a call of a planted object.
+/// Text in the server's log after a planted object was called.
 pub const MARK: &str = "a planted object was called";
 
-/// Text in the server's log after PostgreSQL has chosen a planted object with an unfit result type.
+/// Text in the server's log after a planted object was chosen although its result type does not
+/// fit.
 const WRONG_TYPE: &str = " type point";
 
-/// Argument types of planted overloads, most used types first.
+/// Argument types of the planted objects, most used types first.
 const TYPES: [&str; 25] = [
     "text",
     "int4",
@@ -43,7 +44,7 @@ const TYPES: [&str; 25] = [
     "\"char\"",
 ];
 
-/// Argument types of overloads where an argument has an unknown type or any type.
+/// Types planted for an argument of unknown or any type. They may match or make the call ambiguous.
 const UNKNOWN: [&str; 6] = ["text", "varchar", "name", "uuid", "anyelement", "anyarray"];
 
 /// Operators that PostgreSQL uses for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
@@ -52,7 +53,8 @@ const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
 /// The functions and operators that statements call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Called {
-    /// Functions by name and number of arguments. Other words before a bracket may be included.
+    /// Functions by name and number of arguments. The set may hold other words before an opening
+    /// bracket.
     pub functions: BTreeSet<(String, usize)>,
     /// Operators by symbol.
     pub operators: BTreeSet<String>,

@@ -59,7 +59,7 @@ impl Rerun {
     }
 }
 
-/// The number of passed tests in `test result: ok. 5 passed; …`.
+/// Returns the number of passed tests in `test result: ok. 5 passed; …`.
 fn passed(output: &str) -> u64 {
     let mut words = output
         .rsplit_once("test result: ")
