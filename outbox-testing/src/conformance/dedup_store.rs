@@ -198,10 +198,9 @@ pub async fn an_expired_claim_without_a_successor_is_completed<F: DedupStoreFixt
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Generates the tests of a deduplication store from test attributes and an expression. The
-/// expression may await, and is an `Option` of a
-/// [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). `None` skips the
-/// test.
+/// Generates the tests of a deduplication store from test attributes and an expression (may await):
+/// an `Option` of a [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture).
+/// `None` skips the test.
 #[macro_export]
 macro_rules! dedup_store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -28,7 +28,6 @@ pub mod store;
 pub mod stream_log;
 pub mod subscriber;
 
-/// Calls a store and panics if the call fails.
 struct Store<'f, S>(&'f S);
 
 fn store<F: store::StoreFixture>(fixture: &F) -> Store<'_, F::Store> {

@@ -253,9 +253,9 @@ pub async fn publishing_continues_after_abandon<F: PublisherFixture>(fixture: &F
     assert_eq!(messages(fixture).await.collect::<Vec<_>>(), expected);
 }
 
-/// Generates the tests of a publisher from test attributes and an expression. The expression may
-/// await, and is an `Option` of a fresh
-/// [`PublisherFixture`](crate::conformance::publisher::PublisherFixture). `None` skips the test.
+/// Generates the tests of a publisher from test attributes and an expression (may await): an
+/// `Option` of a fresh [`PublisherFixture`](crate::conformance::publisher::PublisherFixture).
+/// `None` skips the test.
 #[macro_export]
 macro_rules! publisher_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -196,9 +196,9 @@ pub async fn reading_starts_at_a_time_and_ends_at_the_callers_request<F: StreamL
     assert_eq!(read(fixture, end).await.0, []);
 }
 
-/// Generates the tests of a stream log from test attributes and an expression. The expression may
-/// await, and is an `Option` of a fresh
-/// [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). `None` skips the test.
+/// Generates the tests of a stream log from test attributes and an expression (may await): an
+/// `Option` of a fresh [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture).
+/// `None` skips the test.
 #[macro_export]
 macro_rules! stream_log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -16,7 +16,6 @@ pub(super) struct Consumer {
     pub(super) deliveries: u64,
     /// Event types and selections such as `order.*` that all subscriptions requested.
     pub(super) event_types: HashSet<String>,
-    /// Prefixes such as `order.` of requested aggregate types.
     pub(super) aggregates: HashSet<String>,
     pub(super) in_flight_max: usize,
     pub(super) ack_wait: Duration,

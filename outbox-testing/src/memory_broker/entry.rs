@@ -13,7 +13,6 @@ pub(super) struct Entry {
     pub(super) headers: Vec<(String, String)>,
     pub(super) payload: Bytes,
     pub(super) event_type: Option<String>,
-    /// The message id; `None` for entries that are not outbox messages.
     pub(super) message_id: Option<MessageId>,
     pub(super) stored_at: OffsetDateTime,
 }

@@ -121,7 +121,6 @@ impl OpenTransaction for Open {
     }
 }
 
-/// The fixture of a part of [`MemoryBroker`] or of a wrapper.
 #[derive(Debug)]
 pub struct MemoryBrokerFixture<T> {
     broker: MemoryBroker,
@@ -213,7 +212,6 @@ impl<S: Subscriber> SubscriberFixture for MemoryBrokerFixture<S> {
     }
 }
 
-/// A fixture whose two handles are the same store.
 #[derive(Debug)]
 pub struct MemoryDedupStoreFixture<S>(pub S);
 

@@ -49,9 +49,8 @@ pub trait LogFixture: Send + Sync + 'static {
     fn show(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Generates the tests of a log from test attributes and an expression. The expression may await,
-/// and is an `Option` of a fresh [`LogFixture`](crate::conformance::log::LogFixture). `None` skips
-/// the test.
+/// Generates the tests of a log from test attributes and an expression (may await): an `Option` of
+/// a fresh [`LogFixture`](crate::conformance::log::LogFixture). `None` skips the test.
 #[macro_export]
 macro_rules! log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

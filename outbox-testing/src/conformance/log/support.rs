@@ -47,7 +47,6 @@ pub(super) async fn next<R: LogReader>(reader: &mut R) -> LogEvent {
         .expect("the reading goes on")
 }
 
-/// Reads all committed transactions with messages. Panics if a position falls.
 pub(super) async fn read<F: LogFixture>(fixture: &F, reader: &mut ReaderOf<F>) -> Vec<Transaction> {
     let written = fixture.log().written().await.expect("written answers");
     let (mut transactions, mut messages, mut last) = (Vec::<Transaction>::new(), Vec::new(), Position(0));
@@ -165,7 +164,6 @@ pub(super) async fn settle_pending<F: LogFixture>(
     rows
 }
 
-/// Purges published messages and returns the number of deleted messages.
 pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u64 {
     let mut request = PurgeRequest {
         older_than: Some(older_than),

@@ -101,9 +101,8 @@ pub trait OpenTransaction: Send + 'static {
 /// The reason why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
 
-/// Generates the tests of a store from test attributes and an expression. The expression may await,
-/// and is an `Option` of a fresh [`StoreFixture`](crate::conformance::store::StoreFixture). `None`
-/// skips the test.
+/// Generates the tests of a store from test attributes and an expression (may await): an `Option`
+/// of a fresh [`StoreFixture`](crate::conformance::store::StoreFixture). `None` skips the test.
 #[macro_export]
 macro_rules! store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

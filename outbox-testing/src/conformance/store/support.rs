@@ -91,7 +91,6 @@ pub(crate) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]
 }
 
 const STEPS_MAX: usize = 200;
-/// Interval between two fetches.
 const STEP: Duration = Duration::from_millis(50);
 
 pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
@@ -163,7 +162,6 @@ pub(crate) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
-/// A verdict for a failure caused by the message.
 pub(crate) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -172,7 +170,6 @@ pub(crate) fn failed(delay: Duration) -> Verdict {
     }
 }
 
-/// A verdict for a failure not caused by the message.
 pub(crate) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -225,7 +222,6 @@ pub(crate) fn keys(rows: &[FetchedRow]) -> String {
     joined(rows.iter().map(key))
 }
 
-/// Keys of the rows, sorted, because the order across aggregates is free.
 pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> String {
     let mut keys: Vec<_> = rows.iter().map(key).collect();
     keys.sort_unstable();
@@ -321,7 +317,6 @@ pub(crate) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> Sto
     listed.remove(0)
 }
 
-/// Blocks the aggregate `a`, so that all its messages wait.
 pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     let (leases, rows) = with_rows(fixture, ids).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;

@@ -297,9 +297,9 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// Generates the tests of a subscriber from test attributes and an expression. The expression may
-/// await, and is an `Option` of a fresh
-/// [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). `None` skips the test.
+/// Generates the tests of a subscriber from test attributes and an expression (may await): an
+/// `Option` of a fresh [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture).
+/// `None` skips the test.
 #[macro_export]
 macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

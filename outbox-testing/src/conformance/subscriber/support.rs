@@ -35,7 +35,6 @@ pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &Consumer
     answered(async || fixture.subscriber().subscribe(spec).await).await
 }
 
-/// Calls a subscriber, and retries a call that was interrupted.
 pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
     let until = Instant::now() + SOON;
     loop {

@@ -36,7 +36,6 @@ impl Announced {
     }
 }
 
-/// Whether the clock was set back after the lease was granted.
 fn is_ahead(expires_at: Instant) -> bool {
     expires_at > Instant::now() + LEASE_TTL_MAX
 }

@@ -22,7 +22,6 @@ pub(in super::super::super) struct Log {
     written: Position,
     pub(in super::super::super) stored: Position,
     freed: Position,
-    /// Position of the last adopted message.
     pub(in super::super::super) adopted_to: Position,
     passed: HashSet<MessageId>,
     pub(in super::super::super) reader: Option<u64>,

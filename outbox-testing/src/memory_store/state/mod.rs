@@ -39,10 +39,8 @@ pub(super) struct State {
     pub(super) leases: Leases,
     index: Index,
     ids: BTreeMap<MessageId, i64>,
-    /// Deduplication keys, which outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
-    /// Pauses by aggregate type; `None` pauses all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
     set_back: Option<i64>,
