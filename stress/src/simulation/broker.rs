@@ -67,7 +67,6 @@ impl CallFault {
     }
 }
 
-/// A random refusal that is not caused by the message.
 pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     [
         FailureClass::Transient,

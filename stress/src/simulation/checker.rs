@@ -51,7 +51,6 @@ pub(super) struct Checker {
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
-    /// Commits after the stored position of the log.
     unpassed: Vec<(Position, Vec<MessageNo>)>,
 }
 
@@ -218,7 +217,6 @@ impl Checker {
         }
     }
 
-    /// Checks a send. Returns `None` if the message was never committed.
     pub(super) fn sent(&mut self, life: Life, message: &Message) -> Option<MessageNo> {
         let Some(no) = self.no_of(message.id) else {
             self.violate(
@@ -284,7 +282,6 @@ impl Checker {
         });
     }
 
-    /// Checks the result of a publish; `None` if the caller was dropped.
     pub(super) fn publish_done(
         &mut self,
         life: Life,

@@ -64,7 +64,6 @@ pub(super) struct Shared {
     pub(super) cut_off: BTreeMap<u32, Cut>,
     relays: Vec<u32>,
     connections: BTreeMap<Life, u32>,
-    /// Lead of each wall clock over the common clock, in milliseconds.
     leads: BTreeMap<u32, i64>,
     pub(super) unrecordable: Vec<MessageId>,
     /// The run that keeps the log without reading it; see [`Wrong::KeepsTheLog`].
@@ -162,7 +161,6 @@ impl World {
     }
 }
 
-/// Spawns a task. A task that `survives` the end of its relay has no guard.
 pub(super) fn spawn_unless_dropped(
     task: impl Future<Output = ()> + Send + 'static,
     survives: bool,

@@ -89,7 +89,6 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// Runs a transaction. `skew` is the lead of the writer's clock in seconds.
 async fn transact(world: &World, skew: f64) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
@@ -176,7 +175,6 @@ impl Commit {
         world.shared().checker.history.note(event);
     }
 
-    /// Commits, or rolls back if a deduplication key is taken.
     fn commit(self, world: &World) {
         let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
         if self.transaction.commit().is_ok() {
@@ -350,7 +348,6 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Retries dead letters, and skips unreadable messages, which cannot be repaired.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

@@ -40,7 +40,6 @@ fn check(database_url: &str) {
     assert!(count(failures, "ends") >= 3, "{failures}");
 }
 
-/// Asserts that the books balance.
 #[track_caller]
 fn run_relays_under_faults(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos"))

@@ -30,7 +30,6 @@ struct Paid {
     order: i64,
 }
 
-/// Inserts an effect without a unique key, so that a second effect is visible.
 #[idempotent_handler(consumer = "ledger")]
 async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let order = event.order;
@@ -45,7 +44,6 @@ struct List {
     undecided: BTreeSet<i64>,
 }
 
-/// Writes orders and lists their outcomes. A failure before the commit is retried.
 async fn write(db: DatabaseConnection, server: &mut Server) -> List {
     let outbox = OutboxConnection::new(db, OutboxConfig::default());
     let mut list = List::default();

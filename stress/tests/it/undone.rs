@@ -44,7 +44,6 @@ async fn change(tx: &impl ConnectionTrait) -> bool {
         .is_ok()
 }
 
-/// Causes the server error in a transaction, and ignores the error.
 async fn undo(tx: &impl ConnectionTrait, db: &DatabaseConnection, by_conflict: bool) {
     let read = "SELECT n FROM rooms WHERE id = 1";
     tx.execute_unprepared(read).await.unwrap();

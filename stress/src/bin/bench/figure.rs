@@ -8,10 +8,8 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: String,
-    /// Median of the measurements.
     value: f64,
     unit: &'static str,
-    /// Median of the baseline's measurements.
     baseline: Option<f64>,
     ratio: Option<f64>,
     target: Option<String>,

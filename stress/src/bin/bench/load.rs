@@ -41,7 +41,6 @@ fn note() -> String {
 }
 
 impl Moved {
-    /// An event whose payload has 300 bytes, if the balance has one digit.
     pub(crate) fn new(account_id: i64, balance: i64) -> Self {
         Self {
             account_id,

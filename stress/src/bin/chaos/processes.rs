@@ -28,7 +28,6 @@ impl Torment {
     }
 }
 
-/// The child processes. Dropping the value kills all of them.
 #[derive(Debug)]
 pub(crate) struct Processes {
     arguments: Vec<String>,
@@ -101,7 +100,6 @@ impl Processes {
         }
     }
 
-    /// Kills a process after its successor has started.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         while let Some(index) = self.choose() {
             let successor = self.spawn()?;

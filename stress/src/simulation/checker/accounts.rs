@@ -38,7 +38,6 @@ pub(in super::super) struct Draft {
 #[derive(Debug)]
 pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
-    /// The sequence; `None` for copies.
     pub(super) sequence: Option<u64>,
     /// Whether the message may be out of order, after a skip or a dead letter without halt.
     pub(super) free: bool,

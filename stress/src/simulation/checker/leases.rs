@@ -152,7 +152,6 @@ impl Checker {
         }
     }
 
-    /// Registers a release, even if the call gets lost.
     pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
         for lease in leases {
             self.excuse_unsettleable(life, lease.partition);

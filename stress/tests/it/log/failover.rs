@@ -15,7 +15,6 @@ const STANDBY: &str = "standby";
 const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
 /// Committed events per account before the primary dies.
 const LOAD: u64 = 20;
-/// The first PostgreSQL version with slot synchronization to standbys.
 const SLOTS_FOLLOW: u32 = 17;
 
 struct Pair {
@@ -51,7 +50,6 @@ impl Pair {
         }
     }
 
-    /// Promotes the standby after the relay has connected to it.
     async fn fail_over(&mut self, standby: &DatabaseConnection) {
         self.primary.kill().unwrap();
         self.proxy.lead_to(self.standby.url());
@@ -70,7 +68,6 @@ impl Place {
         while self.try_write_with(account, 1, |_| {}).await.is_ok() {}
     }
 
-    /// Counts the committed events of an account. The outcome of a writer's last commit is unknown.
     async fn count_committed(&self, account: &str) {
         let sql = format!("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '{account}'");
         let there = u64::try_from(self.number(&sql).await).unwrap();

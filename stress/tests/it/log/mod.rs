@@ -74,19 +74,16 @@ struct Place {
     db: DatabaseConnection,
     client: outbox_nats::async_nats::Client,
     stream: EventStream,
-    /// Confirmed commits of each account.
     committed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Place {
-    /// Creates a separate schema on the shared server; `None` skips the test.
     async fn shared() -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
         Some(Self::make(None, url, &nats_url).await)
     }
 
-    /// Starts a separate server with these settings; `None` skips the test.
     async fn private(settings: &[&str]) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
         let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
@@ -146,7 +143,6 @@ impl Place {
         run_relay(&self.relay(), scenario).await;
     }
 
-    /// Writes events, one per transaction.
     async fn write(&self, accounts: &[&str], each: u64) {
         for _ in 0..each {
             for account in accounts {
@@ -220,7 +216,6 @@ impl Place {
         arrived.unwrap()
     }
 
-    /// Event numbers per account, in order of first appearance on the stream.
     async fn numbers(&self) -> BTreeMap<String, Vec<u64>> {
         let (mut numbers, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
         for Arrived { account, number, .. } in self.arrived().await {

@@ -71,7 +71,6 @@ fn parts(url: &str) -> (&str, &str, &str) {
     (login, server, path)
 }
 
-/// Copies bytes in both directions. If one side ends, both end, except for a silent connection.
 async fn pass(client: TcpStream, server: String, number: usize, rule: watch::Receiver<Rule>) {
     let Ok(server) = TcpStream::connect(server).await else {
         return;

@@ -102,7 +102,6 @@ async fn log_with_a_full_stream_does_not_fill_the_disk() {
     place.close().await;
 }
 
-/// The log position advances without any message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_log_retains_no_wal_of_other_writers() {
     let Some(place) = Place::private(&[]).await else {

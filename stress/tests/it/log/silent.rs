@@ -14,7 +14,6 @@ fn calm(relay: Relay) -> Relay {
     relay.with_config(config())
 }
 
-/// Another relay replaces the silent reader, which detects this and publishes nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_relay_replaces_a_reader_with_a_silent_connection() {
     let Some(place) = Place::private(&SETTINGS).await else {

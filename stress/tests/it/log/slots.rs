@@ -4,7 +4,6 @@ use outbox_log::{LogError, PostgresLog};
 
 use super::{Place, number, pool};
 
-/// The first outbox has the only slot of the server, so set-up of the second fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_setup_without_a_free_slot_fails_and_leaves_no_trace() {
     let Some(place) = Place::private(&["max_replication_slots=1"]).await else {

@@ -5,7 +5,6 @@ use sea_orm::ConnectionTrait as _;
 
 use super::{Place, pool, run_relay, until};
 
-/// A commit without row changes.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'probe', '')";
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
 
@@ -30,7 +29,6 @@ impl Place {
         .await;
     }
 
-    /// Ends the wait of commits, as an operator who removes the standby.
     async fn commits_go_on(&self) {
         self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
         self.execute("SELECT pg_reload_conf()").await;

@@ -132,7 +132,6 @@ impl World {
     }
 }
 
-/// The number of an event. Unknown ids give numbers out of range.
 fn number(id: Uuid) -> u128 {
     id.as_u128().wrapping_sub(FIRST_ID)
 }

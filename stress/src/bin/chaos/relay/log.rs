@@ -32,7 +32,6 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
     Ok(())
 }
 
-/// Drops the replication slot. Returns `false` if the log is off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
     let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =

@@ -190,7 +190,6 @@ impl Relays {
         self.groups.iter_mut().try_for_each(Processes::look_after)
     }
 
-    /// Kills or pauses one relay. Returns `false` if all relays are paused.
     fn disturb_one(&mut self, turn: u32) -> Result<bool> {
         let groups = self.groups.len();
         for group in 0..groups {

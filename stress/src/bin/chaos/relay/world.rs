@@ -42,7 +42,6 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrote {
     pub(crate) event: Credited,
-    /// Whether the writer received the confirmation of the commit.
     pub(crate) is_certain: bool,
 }
 
