@@ -26,7 +26,6 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// A run on this database; `None` means SQLite.
     pub(crate) fn new(database_url: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_northwind"));
@@ -52,7 +51,6 @@ impl Demo {
         self.command.output().unwrap()
     }
 
-    /// Runs the demo. Panics if the ledger does not balance.
     #[track_caller]
     pub(crate) fn ledger(&mut self) -> Value {
         let output = self.run();
@@ -80,7 +78,6 @@ impl Demo {
         });
     }
 
-    /// Returns the process ids of a program, in the order of its starts.
     #[cfg(unix)]
     pub(crate) fn wait_for_starts(&self, program: &str, times: usize) -> Vec<i32> {
         let log = self.path("work/logs/run.log");

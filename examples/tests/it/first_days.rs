@@ -76,7 +76,6 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Waits for the process. Returns whether it succeeded, and its output.
     fn end(mut self) -> (bool, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();
         (

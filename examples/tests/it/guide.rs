@@ -125,7 +125,6 @@ fn is_environment(text: &str) -> bool {
 struct Block<'a> {
     line: usize,
     info: &'a str,
-    /// The last non-blank line before the code block.
     before: &'a str,
     lines: Vec<&'a str>,
 }
@@ -240,7 +239,6 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// Finds a part, which has at least one line, among the lines.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -274,7 +272,6 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// Returns the links of a page. Code spans are no links.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {

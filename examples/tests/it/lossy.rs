@@ -64,7 +64,6 @@ async fn filtered(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lost: &Atomic
     let _ = to.shutdown().await;
 }
 
-/// Takes the next frame. A frame is a line with a length, and a payload of this length.
 fn next_frame(received: &mut Vec<u8>) -> Option<Vec<u8>> {
     let line = received.windows(2).position(|two| two == b"\r\n")? + 2;
     let text = String::from_utf8_lossy(&received[..line]).into_owned();

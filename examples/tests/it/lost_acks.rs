@@ -224,7 +224,6 @@ async fn publish(client: &Client) {
     }
 }
 
-/// Runs the inbox until each consumer has received each message more than `times` times.
 async fn run_until_delivered(inbox: Inbox<JetStreamSubscriber>, client: &Client, times: u32) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({

@@ -10,7 +10,6 @@ pub(crate) struct OwnDatabase {
 }
 
 impl OwnDatabase {
-    /// Creates the database. Returns `None` without PostgreSQL: the test is skipped.
     pub(crate) async fn create(prefix: &str) -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_URL")?;
         let admin = Database::connect(&url).await.unwrap();

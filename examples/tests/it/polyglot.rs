@@ -181,7 +181,6 @@ impl Place {
         })
     }
 
-    /// The database URL with the scheme that SQLAlchemy requires.
     fn database_url(&self) -> String {
         self.own.url.replacen("postgres://", "postgresql://", 1)
     }
@@ -276,7 +275,6 @@ impl Place {
         T::find_by_statement(statement).all(&self.db).await.unwrap()
     }
 
-    /// Returns the saved orders, sorted by product.
     async fn saved(&self) -> Vec<Saved> {
         self.rows("SELECT id, product, units FROM orders ORDER BY product")
             .await
@@ -329,7 +327,6 @@ struct Entry {
     entry: String,
 }
 
-/// Returns the sequences of each order, in the order of the stream.
 async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
     let mut numbers = BTreeMap::<_, Vec<_>>::new();
     for at in 1..=stream.get_info().await.unwrap().state.last_sequence {

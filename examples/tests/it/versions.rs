@@ -64,7 +64,6 @@ events! {
     Reopened: "reopened",
 }
 
-/// Effects by order number, in sequence.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
 
@@ -245,7 +244,6 @@ impl Place {
         }
     }
 
-    /// Starts a program and returns after its subscription.
     async fn start(&self, router: &Router) -> Program {
         let config = InboxConfig::default()
             .backoff(Backoff {

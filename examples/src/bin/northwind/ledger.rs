@@ -25,7 +25,6 @@ pub(crate) struct Ledger {
     pub(crate) messages_on_stream: u64,
     pub(crate) stream_duplicates: u64,
     pub(crate) deliveries: u64,
-    /// Number of effects per consumer, double effects included.
     pub(crate) effects: BTreeMap<&'static str, u64>,
     /// Committed messages that are missing on the stream, and missing effects.
     pub(crate) lost: u64,

@@ -98,7 +98,6 @@ fn server(args: &RunArgs) -> Result<Option<Url>> {
     Ok(server)
 }
 
-/// Runs the programs. Returns `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
     setup: &Arc<Setup>,
@@ -143,7 +142,6 @@ async fn run_on(
     Ok(Some(ledger))
 }
 
-/// Drops the logs. Call it after the relays that read the logs have ended.
 async fn drop_logs(setup: &Setup) -> Result<()> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
         let db = connect(&setup.urls[&part], 2).await?;

@@ -106,7 +106,6 @@ impl Setup {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Writes the setup to a file that only its owner can read.
     pub(crate) fn write(&self) -> Result<PathBuf> {
         let path = self.work_dir.join(SETUP_FILE);
         let file = tempfile::NamedTempFile::new_in(&self.work_dir)?;

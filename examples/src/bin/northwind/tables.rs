@@ -11,7 +11,6 @@ use crate::setup::Part;
 pub(crate) mod orders {
     use sea_orm::entity::prelude::*;
 
-    /// An order. The client assigns its key.
     #[sea_orm::model]
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "orders")]

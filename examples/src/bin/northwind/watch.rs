@@ -60,7 +60,6 @@ impl Counts {
     }
 }
 
-/// Waits until the run has no open work. Returns `false` after a signal.
 pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
