@@ -5,7 +5,6 @@ use std::time::Duration;
 
 /// Time limit without output. The slowest test takes three minutes.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
-/// Maximum number of stored lines of a failed test. The panic message comes first.
 const LINES_MAX: usize = 20;
 const NOT_APPLICABLE: &str = "does not apply: ";
 

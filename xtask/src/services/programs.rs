@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process::{Manners, Process, tied, words};
 
-/// Folders of servers, which are often outside the PATH of ordinary users.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 #[derive(Clone, Copy, Debug)]
