@@ -394,7 +394,6 @@ fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
     Ok((folder, user))
 }
 
-/// A command that runs as this user, because some servers refuse to run as root.
 fn as_user(program: &Path, user: Option<u32>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());

@@ -59,7 +59,6 @@ impl Rerun {
     }
 }
 
-/// Returns the number of passed tests in `test result: ok. 5 passed; …`.
 fn passed(output: &str) -> u64 {
     let mut words = output
         .rsplit_once("test result: ")
