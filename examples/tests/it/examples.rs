@@ -89,7 +89,6 @@ fn example_04_axum_service() {
     end_at_once(&url);
 }
 
-/// An unfinished request blocks the shutdown until the second signal.
 fn end_at_once(nats_url: &str) {
     let mut service = example("04_axum_service")
         .env("NATS_URL", nats_url)

@@ -53,7 +53,6 @@ impl Service {
         }
     }
 
-    /// Reads the log until one line contains all texts.
     fn says(&mut self, texts: &[&str]) -> String {
         loop {
             let mut line = String::new();

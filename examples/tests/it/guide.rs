@@ -12,7 +12,6 @@ const SKIP: &str = "// …";
 
 const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
 
-/// Shown mistakes in the README are not in the examples.
 const MISTAKES: &str = "rust,ignore";
 
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
@@ -117,7 +116,6 @@ fn ci_runs_the_commands_of_the_readme() {
     }
 }
 
-/// Matches settings in front of a command, such as `NAME=value `.
 fn is_environment(text: &str) -> bool {
     text.split_whitespace().all(|word| word.contains('='))
 }
@@ -328,7 +326,6 @@ fn link_problem(
     ))
 }
 
-/// Resolves a page's relative path to a path from the root.
 fn beside(page: &str, path: &str) -> String {
     let mut folders: Vec<&str> = page.split('/').collect();
     folders.pop();
@@ -344,7 +341,6 @@ fn beside(page: &str, path: &str) -> String {
     folders.join("/")
 }
 
-/// The anchors that GitHub generates from the headings.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for (_, line) in prose(text) {

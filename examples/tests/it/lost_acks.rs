@@ -148,7 +148,6 @@ fn router() -> Router {
         .handler::<by_constraint>()
 }
 
-/// Starts a server. The user `mute` cannot acknowledge, the user `free` can.
 async fn start(binary: &Path) -> Server {
     let users = "{ user: free, password: secret }, \
                  { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
@@ -270,7 +269,6 @@ async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_
     );
 }
 
-/// Checks all consumers. The client `loser` loses its acknowledgements.
 async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u32) {
     let free = connect_to(server.url(), "free").await;
     publish(&free).await;

@@ -26,7 +26,6 @@ fn total(rows: &[(String, String)]) -> i64 {
     rows.iter().map(|(_, value)| value.parse::<i64>().unwrap()).sum()
 }
 
-/// Returns the ledger and the folder of the export.
 fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     let mut demo = Demo::new(None).args(["--broker", "memory"]);
     let export = demo.path("export");

@@ -31,7 +31,6 @@ impl OwnDatabase {
         rest.split('/').next().unwrap().to_owned()
     }
 
-    /// The database URL with another port.
     pub(crate) fn behind(&self, port: u16) -> String {
         self.url.replace(&self.server(), &format!("127.0.0.1:{port}"))
     }

@@ -85,7 +85,6 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("polyglot")
 }
 
-/// A command whose process ends when the test drops it.
 fn program(name: impl AsRef<OsStr>, script: &Path) -> Command {
     let mut command = Command::new(name);
     command.arg(script).kill_on_drop(true).stdin(Stdio::null());
@@ -149,7 +148,6 @@ struct Running {
 }
 
 impl Running {
-    /// Returns the numbers of published messages, handled messages and deliveries.
     async fn stop(self) -> (u64, u64, u64) {
         self.shutdown.cancel();
         let report = self.task.await.unwrap();
@@ -216,7 +214,6 @@ impl Place {
         service.output().await.unwrap()
     }
 
-    /// Saves all orders concurrently, and one rejected order. Returns the expected orders.
     async fn save_orders(&self, service: impl Fn() -> Command) -> Vec<(String, i32)> {
         let wanted: Vec<_> = (1..=ORDERS).map(|n| (format!("product-{n}"), 10 * n)).collect();
         let saving = wanted

@@ -308,7 +308,6 @@ impl Place {
             .await;
     }
 
-    /// Each published event took effect once, and the broker awaits no acknowledgement.
     async fn check(&self, programs: &Programs, numbers: &[u32]) {
         let case = programs.case;
         self.until_handled(case, numbers, 3).await;

@@ -10,7 +10,6 @@ use outbox_core::{
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
-/// Longer than any test runs, on a paused clock.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();

@@ -26,7 +26,6 @@ fn parse<'a>(words: impl IntoIterator<Item = &'a str>) {
     );
 }
 
-/// Parses a JSON list, valid in YAML and in a Containerfile.
 fn list(line: &str) -> Vec<String> {
     let (_, list) = line.split_at(line.find('[').unwrap());
     serde_json::from_str(list).unwrap()

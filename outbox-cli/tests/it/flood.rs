@@ -17,7 +17,6 @@ const SERVERS: [(&str, &str); 2] = [
     ("NATS_URL", "nats://127.0.0.1:1"),
 ];
 
-/// More idle connections than the usual limit of 1,024 open files.
 const IDLE: usize = 1_100;
 
 fn limited() -> Command {
@@ -61,7 +60,6 @@ async fn connections(address: &str, count: usize) -> Vec<TcpStream> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
-/// Sends headers of 400 kB that never end.
 async fn unfinished_headers(address: &str) {
     let header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(400_000));
     let send = async || {

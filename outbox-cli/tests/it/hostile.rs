@@ -21,7 +21,6 @@ use crate::place::{Kind, Place, Program};
 
 const ROWS: u64 = 120;
 
-/// Memory limit of the printed manifest, in KiB.
 const MEMORY_KIB: u64 = 512 * 1024;
 
 enum Value {

@@ -49,7 +49,6 @@ macro_rules! on_databases {
 pub(crate) use {on_both_servers, on_databases, on_each_database};
 
 pub(crate) struct Place {
-    /// Name of the schema or database, the stream and its prefix.
     pub(crate) name: String,
     pub(crate) nats: String,
     pub(crate) url: String,
@@ -120,7 +119,6 @@ impl Place {
         )
     }
 
-    /// Records events in one transaction, as a service in another language does.
     pub(crate) async fn record(&self, count: u32) {
         let tx = self.db.begin().await.unwrap();
         for number in 1..=count {

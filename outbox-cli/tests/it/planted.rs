@@ -11,7 +11,6 @@ use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 
-/// Tests of commands that use the database, and of printed grants.
 const TESTS: [&str; 10] = [
     "operate::doctor::database",
     "operate::doctor::restore",

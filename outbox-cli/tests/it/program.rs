@@ -137,7 +137,6 @@ async fn stream_of_another_server_is_rejected() {
     place.close().await;
 }
 
-/// The relay names the refused login; commands report its missing announcement.
 async fn lost_login_is_reported(kind: Kind, refusal: &str) {
     let Some(planted) = Planted::open(kind).await else {
         return;

@@ -10,7 +10,6 @@ use outbox::testing::{backend_url, eventually};
 
 use crate::place::{Kind, Place, Program};
 
-/// Maximum exposure of `systemd-analyze security`, in tenths: 1.5 of 10.
 const EXPOSURE_MAX: &str = "--threshold=15";
 
 fn printed() -> String {

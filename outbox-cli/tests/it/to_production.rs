@@ -25,7 +25,6 @@ struct Empty {
     place: Place,
     config: String,
     database: String,
-    /// Unique role names, because tests share the server's roles.
     roles: [(&'static str, String); 2],
     relay: Option<Program>,
     last: Option<Answer>,

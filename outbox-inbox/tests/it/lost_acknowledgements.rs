@@ -97,7 +97,6 @@ async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     }
 }
 
-/// `natural` allows a repeated run: the first delivery leaves no trace.
 fn expected_effects(consumer: &str) -> usize {
     match consumer {
         "lost_natural" | "lost_natural_outside" => 2,
@@ -122,7 +121,6 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
         .with_config(slow())
 }
 
-/// Without acknowledgements the broker delivers more often than the default 12 attempts.
 async fn applied_message_is_never_dead_lettered(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
@@ -257,7 +255,6 @@ async fn waiting_for_a_turn_uses_no_attempts(test: TestDb) {
     assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
 }
 
-/// The retry of a dead letter would repeat the effect.
 async fn unknown_version_applied_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
     handled_by_another_version::<lost_sequence>(&test).await;

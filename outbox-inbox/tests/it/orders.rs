@@ -160,7 +160,6 @@ pub(crate) fn numbered(order_id: u64, line: u32) -> Message {
         .into_message(Some(u64::from(line)), OffsetDateTime::now_utc())
 }
 
-/// A copy that the broker does not recognize as a duplicate.
 pub(crate) fn copy(message: &Message) -> Message {
     Message {
         id: MessageId::fresh(),

@@ -69,7 +69,6 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(stop((shutdown, run)).await.handled, 4);
 }
 
-/// Guarantee G6: outages use no attempts.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -237,7 +236,6 @@ async fn a_broker_outage_is_waited_for() {
     assert_eq!((report.handled, report.failed), (3, 0));
 }
 
-/// A redelivery is counted before it runs. A shutdown subtracts the count.
 async fn shutdown_cancels_endless_handlers(test: TestDb) {
     for failures in [0, 1] {
         let broker = MemoryBroker::new();

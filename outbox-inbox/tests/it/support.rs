@@ -301,7 +301,6 @@ pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
 
-/// Settings with an `ack_wait` in seconds. A gap takes twice as long.
 pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
     let ack_wait = Duration::from_secs(seconds);
     InboxConfig::default()
@@ -486,7 +485,6 @@ pub(crate) async fn reserve(
     take_effect("stock", &event, &tx, key).await
 }
 
-/// Stands for a library that takes any SeaORM connection.
 pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
 where
     D: TransactionTrait<Transaction = OutboxTransaction> + ConnectionTrait,

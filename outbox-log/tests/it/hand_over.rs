@@ -36,7 +36,6 @@ async fn hand_over_loses_nothing_at_repeatable_read() {
     }
 }
 
-/// Two polling relays run all the time. Writers never pause.
 async fn hand_over(place: Place) {
     let (stop_writers, stop_polling) = (CancellationToken::new(), CancellationToken::new());
     let write = async |n: u32| {

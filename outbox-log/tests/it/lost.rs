@@ -98,7 +98,6 @@ async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// The server silently omits rows that were written without the publication.
 async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
     let alter = async |how: &str| {
         let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
@@ -124,7 +123,6 @@ async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
     place.assert_balanced();
 }
 
-/// PostgreSQL decodes older rows without the new publication, and fails repeatedly.
 async fn recreated_publication_does_not_stop_the_log(place: &Place) {
     place
         .run(async {
@@ -246,7 +244,6 @@ async fn publication_recreated_with_a_backlog_loses_nothing(place: &Place) {
     place.assert_balanced();
 }
 
-/// The log's client allocates no memory for rows above the limit.
 async fn row_too_large_for_the_log_is_left_to_the_table(place: &Place) {
     let insert = async |aggregate: &str, bytes: u32| {
         place

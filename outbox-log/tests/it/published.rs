@@ -27,7 +27,6 @@ async fn ids(store: &SqlStore, span: Span) -> BTreeSet<MessageId> {
     found.iter().map(|message| message.id).collect()
 }
 
-/// Publishes six messages that the position passes, and returns their time span.
 async fn passed(place: &Place, store: &SqlStore) -> Span {
     let from = OffsetDateTime::now_utc() - HOUR;
     let mut span = Span { from, until: from };

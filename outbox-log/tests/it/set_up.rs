@@ -75,7 +75,6 @@ async fn readable_view_shows_logged_messages() {
     place.close().await;
 }
 
-/// Purge and replay process published messages only.
 async fn drop_marks_passed_messages_as_published(place: &Place) {
     place.publish_and_pass().await;
     place.log().drop().await.unwrap();
@@ -237,7 +236,6 @@ async fn error_names_the_user_without_replication(place: &Place) {
     assert!(log.open().await.unwrap().is_some());
 }
 
-/// PostgreSQL and the pool prepare a password: a soft hyphen is dropped.
 async fn log_accepts_passwords_and_parameters_of_the_pool(place: &Place) {
     let user = format!("{}_user", place.name);
     place

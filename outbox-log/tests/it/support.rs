@@ -28,7 +28,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Opens an outbox; `None` skips the test.
     pub(crate) async fn open() -> Option<Self> {
         let place = Self::without_log().await?;
         init(&place.log()).await;
@@ -109,7 +108,6 @@ impl Place {
         (Database::connect(options).await.unwrap(), url)
     }
 
-    /// A pool with one connection, shared by a service and the log.
     pub(crate) async fn one_connection(&self) -> DatabaseConnection {
         let mut options = ConnectOptions::new(&self.url);
         options
@@ -140,7 +138,6 @@ impl Place {
         report.unwrap()
     }
 
-    /// Publishes six messages, and returns when the stored position has passed them.
     pub(crate) async fn publish_and_pass(&self) {
         let passed =
             "SELECT count(*) FROM outbox_messages m, outbox_log l WHERE age(m.xmin) > age(l.passed_xid::xid)";

@@ -55,7 +55,6 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control: without `abandon`, the unsent message arrives.
 async fn ghost_arrives_without_abandoning(nats: &Nats) {
     let (proxy, _publisher, ghost) = publisher_with_unsent_message(nats).await;
     proxy.release();

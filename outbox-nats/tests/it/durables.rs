@@ -33,7 +33,6 @@ async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) 
     refused(async || subscriber.subscribe(spec).await).await
 }
 
-/// A rolling upgrade runs both versions of a program at once.
 async fn filters_of_a_consumer_are_never_narrowed(nats: &Nats) {
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;

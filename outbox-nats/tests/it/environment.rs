@@ -58,7 +58,6 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// Skips the test without the variable.
     pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
         let url = backend_url(variable)?;
         let mut nats = Self::at(&url).await;

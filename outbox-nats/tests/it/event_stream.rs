@@ -97,7 +97,6 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
     );
 }
 
-/// This program links the event `account.credited` of another test.
 async fn all_linked_events_are_provisioned(nats: &Nats) {
     let orders = nats.stream().with_subject(format!("{}.order.>", nats.prefix));
     let error = refused(async || orders.provision(&nats.client).await).await;
@@ -109,7 +108,6 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
     assert!(report.created);
 }
 
-/// The first messages were published before subjects were shared.
 async fn shared_subjects_do_not_affect_consumers(nats: &Nats) {
     nats.provision().await;
     let sharded = nats.stream().with_subject_shards(2);

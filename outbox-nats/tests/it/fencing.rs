@@ -46,7 +46,6 @@ async fn provision(nats: &Nats) {
     nats.jetstream().create_stream(config).await.unwrap();
 }
 
-/// A publisher with an empty cache, as after a relay's restart.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
     publisher_of(nats, &nats.stream().with_strong_mode())
 }
@@ -114,7 +113,6 @@ async fn orders(nats: &Nats) -> Vec<String> {
     payloads
 }
 
-/// The negative control: without strong mode, the late message is stored.
 async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
     // If the first message was acknowledged late, the stream has two copies of the message.
@@ -312,7 +310,6 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
     assert_eq!(ids.len(), 2_000);
 }
 
-/// In strong mode, all event types of an aggregate share a subject.
 async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
     provision(nats).await;
     // This message was published before strong mode.

@@ -174,7 +174,6 @@ async fn filter_undone_by_a_late_write_is_restored(nats: &Nats) {
     receive(&mut added).await;
 }
 
-/// Method: delete the consumer, so that requests would fail.
 async fn deliveries_cause_no_requests(nats: &Nats) {
     nats.provision().await;
     let spec = whole(&[&PLACED]);

@@ -35,7 +35,6 @@ fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     token_until(issuer, subject, nats, None)
 }
 
-/// `expires`: seconds since 1970.
 fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Option<i64>) -> String {
     nats["version"] = json!(2);
     let mut claims = json!({

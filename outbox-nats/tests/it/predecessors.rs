@@ -37,7 +37,6 @@ async fn enabled_shards_hide_no_earlier_messages(nats: &Nats) {
     assert!(has_predecessors(&mut subscription).await);
 }
 
-/// The consumer's program still has shards configured.
 async fn disabled_shards_hide_no_earlier_messages(nats: &Nats) {
     let with_shards = nats.stream().with_subject_shards(8);
     nats.provision().await;

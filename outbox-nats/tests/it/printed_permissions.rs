@@ -277,7 +277,6 @@ async fn a_reader_changes_no_durable_consumer_on_the_oldest_server() {
     a_reader_changes_no_durable_consumer(OLDEST).await;
 }
 
-/// Method: send the requests of `outbox status`, `doctor` and `consumers`.
 async fn a_viewer_sees_stream_and_consumers(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;

@@ -71,7 +71,6 @@ fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Subjects to publish and to subscribe, by role.
 fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     let (_, table) = PAGE.split_once("| role | publish | subscribe |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
@@ -87,7 +86,6 @@ fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
     .collect()
 }
 
-/// The server and its users. The user `admin` has all permissions.
 pub(crate) struct Users {
     server: PrivateServer,
     log: PathBuf,
@@ -95,7 +93,6 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Skips the test without the variable.
     pub(crate) async fn start(variable: &'static str, users: &[User]) -> Option<Self> {
         let binary = binary_of(variable)?;
         let folder = tempfile::tempdir().unwrap();

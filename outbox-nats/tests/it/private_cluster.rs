@@ -19,13 +19,11 @@ const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Bound on concurrent clusters.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
 /// A cluster of three nodes, so that two nodes are a majority. All nodes stop on drop.
 pub(crate) struct PrivateCluster {
     nodes: Vec<PrivateServer>,
-    /// The permit, released after the nodes have stopped.
     _room: SemaphorePermit<'static>,
 }
 
@@ -103,13 +101,11 @@ pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Nats {
-    /// Provisions as [`Self::provision`], on all nodes.
     pub(crate) async fn provision_replicated(&self) {
         let spec = self.stream().with_replicas(NAMES.len());
         answered(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
-    /// The node that leads `<stream>` or `<stream>.<consumer>`, after an election.
     pub(crate) async fn leader(&self, of: &str) -> String {
         let mut leader = None;
         eventually("a leader", async || {

@@ -12,7 +12,6 @@ use crate::environment::SOON;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// A server whose store survives [`Self::kill`] and is deleted on drop.
 pub(crate) struct PrivateServer {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -23,7 +22,6 @@ pub(crate) struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Skips the test without a server program.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
@@ -88,7 +86,6 @@ impl PrivateServer {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// After the resume, the server reads everything received during the pause.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -148,7 +145,6 @@ fn binary() -> Option<PathBuf> {
     binary_of(BINARY)
 }
 
-/// The server program named by the variable; `None` skips the test.
 pub(crate) fn binary_of(variable: &'static str) -> Option<PathBuf> {
     backend_url(variable).map(PathBuf::from)
 }

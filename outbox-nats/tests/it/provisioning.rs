@@ -44,7 +44,6 @@ async fn eight_processes_create_one_stream(nats: &Nats) {
     assert!(!again.created && again.subjects_added.is_empty(), "{again:?}");
 }
 
-/// Without a conditional update, processes can overwrite each other's subjects.
 async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
     let events: Vec<_> = (0..8)
         .map(|n| event_on("shipped", format!("legacy-{}.{n}", nats.name)))

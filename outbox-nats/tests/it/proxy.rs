@@ -18,7 +18,6 @@ pub(crate) struct Proxy {
 
 struct Control {
     available: watch::Sender<bool>,
-    /// The proxy holds connections below this number.
     held_below: watch::Sender<usize>,
     accepted: watch::Sender<usize>,
     /// Number of connections that the client closed and whose bytes are all passed on.
@@ -26,7 +25,6 @@ struct Control {
 }
 
 impl Proxy {
-    /// Starts the proxy, which runs until the test's runtime ends.
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let server: ServerAddr = url.parse().unwrap();
         let upstream = (server.host().to_owned(), server.port());

@@ -23,7 +23,6 @@ fn class(result: Result<outbox_core::Receipt, outbox_core::PublishError>) -> Fai
     result.expect_err("a failure").class()
 }
 
-/// JetStream acknowledges the second event as a duplicate.
 async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();

@@ -60,7 +60,6 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     assert!(matches!(error, SubscriberError::Interrupted { .. }), "{error}");
 }
 
-/// Waits for a status, and skips reports of expired requests.
 async fn until_status(messages: &mut Subscriber, wanted: Option<u16>) {
     let arrival = async {
         loop {

@@ -8,7 +8,6 @@ use outbox_nats::{ConnectError, connect, connect_options};
 use crate::environment::{Nats, PLACED, SOON, connected, consumer, message, receive_and_ack};
 use crate::private_server::PrivateServer;
 
-/// A file of the certificates; see `tests/tls/README.md`.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/tls")

@@ -102,7 +102,6 @@ async fn unparsable_messages_do_not_block_other_messages(nats: &Nats) {
     outbox_testing::eventually("all is acknowledged", settled).await;
 }
 
-/// A consumer's loop drops its calls of `next` at every other event.
 async fn dropped_calls_find_unparsable_messages(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
@@ -121,7 +120,6 @@ async fn dropped_calls_find_unparsable_messages(nats: &Nats) {
     assert_eq!(taken, expected);
 }
 
-/// async-nats panics at a carriage return within a value.
 async fn header_that_ends_the_client_keeps_the_consumer(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {

@@ -18,7 +18,6 @@ const PAYLOAD: usize = 64 * KIB;
 const FETCHES: usize = 5;
 const BYTES: usize = MIB;
 
-/// Unread bytes in the socket buffers of one connection.
 const BUFFERS: usize = 16 * MIB;
 
 async fn open(backend: Backend, status: i64) -> Option<(TestDb, Proxy)> {

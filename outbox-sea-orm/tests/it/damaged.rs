@@ -23,7 +23,6 @@ crate::on_every_backend!(
     messages_with_any_id_version_are_found_and_purged,
 );
 
-/// SQLite stores values of any type. MariaDB stores zero dates if configured.
 fn damages(test: &TestDb) -> Vec<(&'static str, &'static str)> {
     match test.sql_backend() {
         DbBackend::Postgres => vec![

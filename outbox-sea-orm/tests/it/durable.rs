@@ -8,7 +8,6 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use crate::support::{Backend, TestDb};
 
-/// More commits than PostgreSQL flushes on its own between fetches.
 const COMMITS: u64 = 50;
 
 async fn text(db: &DatabaseConnection, sql: &str) -> String {

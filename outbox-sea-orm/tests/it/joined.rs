@@ -25,7 +25,6 @@ on_every_backend!(
     save_does_not_begin_after_its_caller_is_dropped,
 );
 
-/// Drops a future after `polls` polls, each after a wake-up.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polled = 0;

@@ -31,7 +31,6 @@ const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BA
      auto_increment_increment = 7, auto_increment_offset = 3, collation_connection = utf8mb4_general_ci, foreign_key_checks = 0, \
      optimizer_switch = 'derived_merge=off,semijoin=off,materialization=off,index_merge=off,mrr=on'";
 
-/// Settings of the store's sessions only: with them, writers would not commit.
 const MARIADB_STORE: &str = "SET SESSION autocommit = 0, completion_type = 'CHAIN', sql_select_limit = 1, sql_safe_updates = 1, unique_checks = 0, \
      tx_isolation = 'SERIALIZABLE', \
      sql_mode = CONCAT(@@sql_mode, ',EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT')";

@@ -83,7 +83,6 @@ mod business {
         check(Backend::MariaDb, strict).await;
     }
 
-    /// Reads at SERIALIZABLE, which can make writers fail.
     async fn reads(test: &TestDb) -> i64 {
         let (messages, blocks) = (test.messages(), test.blocks());
         test.int(&format!(

@@ -9,7 +9,6 @@ use crate::support::TestDb;
 
 crate::on_every_backend!(drain_publishes_all_messages_of_an_ended_pause);
 
-/// Held messages. One call releases at most 2,048.
 const HELD: u64 = 2_100;
 
 async fn drain_publishes_all_messages_of_an_ended_pause(test: TestDb) {

@@ -7,7 +7,6 @@ use outbox_test_servers::{Rerun, Server};
 use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
-/// Tests that run the statements of store and writers.
 const TESTS: [&str; 6] = [
     "store::conformance::postgres",
     "audit::postgres",
@@ -17,7 +16,6 @@ const TESTS: [&str; 6] = [
     "writers::postgres",
 ];
 
-/// Tests that use planted functions themselves.
 const OWN: [&str; 6] = [
     "killed_replay_continues_without_second_copies",
     "overlapping_batches_do_not_deadlock",

@@ -23,7 +23,6 @@ struct Bouncer {
 }
 
 impl Bouncer {
-    /// Starts PgBouncer. `None` if the program is not installed. `server`: PostgreSQL's port.
     async fn start(url: &str, server: u16, settings: &str) -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_PGBOUNCER_BIN")?;
         let mut pooler = Server::pgbouncer(program.as_ref(), server, settings).unwrap();

@@ -16,11 +16,9 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// Number of connections to silence at their next message, except pings.
     to_silence: AtomicUsize,
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
-    /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
     received: AtomicUsize,
     commit: Mutex<Option<Commit>>,
@@ -81,7 +79,6 @@ impl Proxy {
         self.control.all_silent.store(true, Ordering::SeqCst);
     }
 
-    /// Stops silencing connections. Silent connections stay silent.
     pub(crate) fn speak(&self) {
         self.control.all_silent.store(false, Ordering::SeqCst);
     }

@@ -217,7 +217,6 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
     }
 }
 
-/// A relay without leases would look idle.
 async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     let (store, leases) = (test.store(), test.leases());
     let (owner, held) = test.lease_all().await;

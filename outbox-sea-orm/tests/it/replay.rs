@@ -15,7 +15,6 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Waits for statistics, which a PostgreSQL session reports when it ends.
 async fn until_counted(test: &TestDb, pool: DatabaseConnection, statistic: &str, at_least: i64) {
     pool.close().await.unwrap();
     let counted = format!("SELECT {statistic}('{}'::regclass)", test.messages());

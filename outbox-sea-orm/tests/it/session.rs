@@ -165,7 +165,6 @@ async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
     assert_eq!(items.count(&shop.test.db).await.unwrap(), 3);
 }
 
-/// A read after another session's commit reveals the isolation level.
 async fn transaction_has_the_requested_isolation_level(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() == DbBackend::Sqlite {

@@ -16,7 +16,6 @@ use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbB
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Lease duration that no test exceeds.
 pub const TTL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -138,7 +138,6 @@ async fn joined_save_is_refused_after_a_rollback(shop: Shop) {
     nothing_is_stored(&shop).await;
 }
 
-/// A statement through `Deref` bypasses `Integrity`.
 async fn rollback_by_a_direct_statement_is_detected(shop: Shop) {
     let tx = begin(&shop).await;
     undo(&shop, &*tx).await;

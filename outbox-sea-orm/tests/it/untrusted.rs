@@ -32,7 +32,6 @@ fn file(name: &str) -> PathBuf {
     tests.join(name)
 }
 
-/// Starts a listener with a certificate for `localhost`, not for `127.0.0.1`.
 fn serve(backend: DbBackend) -> u16 {
     let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();

@@ -5,7 +5,6 @@ use std::process::{Command, Output};
 
 use outbox_testing::backend_url;
 
-/// Environment variable of the second run. Its value is the expected address.
 const SECOND_RUN: &str = "OUTBOX_TEST_SECOND_RUN";
 const VARIABLE: &str = "OUTBOX_TEST_NOWHERE_URL";
 

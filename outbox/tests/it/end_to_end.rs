@@ -56,7 +56,6 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
     Ok(())
 }
 
-/// Each connection to `:memory:` opens a separate database.
 pub(crate) async fn database() -> DatabaseConnection {
     let mut options = ConnectOptions::new("sqlite::memory:");
     options.max_connections(1);

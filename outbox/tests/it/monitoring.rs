@@ -14,7 +14,6 @@ use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
 use outbox::log::telemetry::METRICS as LOG;
 use outbox::testing::backend_url;
 
-/// Suffixes of a histogram's series in Prometheus.
 const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];
 
 fn repository() -> PathBuf {

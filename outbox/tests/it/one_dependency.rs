@@ -10,7 +10,6 @@ use std::process::Command;
 
 use outbox::testing::without_package;
 
-/// User code for which the macros generate every path into this crate.
 const BODY: &str = r#"
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -88,7 +87,6 @@ fn folders() -> (PathBuf, PathBuf) {
     )
 }
 
-/// With equal profiles, cargo reuses clippy's earlier results.
 fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, profiles) = manifest.split_once("[profile.dev]").unwrap();

@@ -12,10 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::end_to_end;
 
-/// Longer than any step of a test.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Fails a run that would otherwise hang.
 async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
     let run = tokio::spawn(tokio::time::timeout(SOON, run));
     run.await.unwrap().unwrap()

@@ -17,7 +17,6 @@ impl MigratorTrait for Migrator {
 
 struct Empty {
     db: DatabaseConnection,
-    /// Connection and statement that drop the database.
     made: Option<(DatabaseConnection, String)>,
     _folder: Option<TempDir>,
 }

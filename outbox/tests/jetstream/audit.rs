@@ -50,7 +50,6 @@ async fn keep_all(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
     note(&tx, "audit", &line(&message)).await
 }
 
-/// An event type of another program, on its default subject.
 fn disputed() -> Message {
     let known = NewMessage::from_event(&InvoicePaid { invoice: 1 }).unwrap();
     Message {

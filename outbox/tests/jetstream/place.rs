@@ -24,9 +24,7 @@ pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) stream: EventStream,
     pub(crate) db: DatabaseConnection,
-    /// Connection of another process.
     relay_db: DatabaseConnection,
-    /// Connection that removes the schema.
     server: DatabaseConnection,
     remove: String,
 }

@@ -21,7 +21,6 @@ use super::read_only::{Admin, int, until};
 /// statements.
 const SETTINGS: [&str; 1] = ["--innodb-stats-persistent=OFF"];
 
-/// Delay of each sync, longer than the test.
 const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
 
 struct SlowSync(Child);

@@ -16,7 +16,6 @@ use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::Serialize;
 
-/// Number of sessions, higher than one attempt of the relay opens.
 const SESSIONS: i64 = 8;
 
 #[derive(Debug, DomainEvent, Serialize)]

@@ -43,7 +43,6 @@ async fn stream_reads_are_independent_of_open_pages() {
     assert_eq!(looks.load(Ordering::Relaxed), 2);
 }
 
-/// Reads per sample: backlog, pauses, and twice relays and partitions.
 const READS: u64 = 8;
 
 #[tokio::test(start_paused = true)]

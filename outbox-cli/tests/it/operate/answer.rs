@@ -178,7 +178,6 @@ pub(crate) fn at(place: &Place, nats: &str, words: &(impl Words + ?Sized)) -> An
     logged_in(place, &place.url, nats, words)
 }
 
-/// The output omits options that suggested commands repeat.
 pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl Words + ?Sized)) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =

@@ -118,7 +118,6 @@ impl Planted {
         fetched.due
     }
 
-    /// Settles a message and defers the later messages that must wait.
     pub(crate) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
         let rows = self.fetch(leases).await;
         let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
@@ -158,13 +157,11 @@ impl Planted {
             .unwrap();
     }
 
-    /// Creates inbox tables and lets consumer `billing` handle the stream.
     pub(crate) async fn handle(&self) {
         self.make_inbox().await;
         self.handle_as(self.place.db.clone()).await;
     }
 
-    /// As [`Self::handle`], over another database connection and existing tables.
     pub(crate) async fn handle_as(&self, db: DatabaseConnection) {
         self.handle_by("billing", db).await;
     }
@@ -190,7 +187,6 @@ impl Planted {
         self.set("headers = '[1]'", order_id).await;
     }
 
-    /// Sets the message's subject as `#[domain_event(subject = "…")]` does.
     pub(crate) async fn set_subject(&self, order_id: &str, subject: &str) {
         self.set(&format!("subject = '{subject}'"), order_id).await;
     }

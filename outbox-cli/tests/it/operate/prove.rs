@@ -47,7 +47,6 @@ async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut
     sent.await.unwrap().await.unwrap();
 }
 
-/// The handler rejects everything, so the test rewrites dead letters to handled.
 async fn handle(planted: &Planted) {
     planted.handle().await;
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));

@@ -13,7 +13,6 @@ fn counts(answer: &Answer) -> [u64; 3] {
     ["compared", "missing", "published"].map(|key| json[key].as_u64().unwrap())
 }
 
-/// Deletes stream messages and the stream's deduplication state.
 async fn lose(place: &Place) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let jetstream = jetstream::new(client);

@@ -117,7 +117,6 @@ impl Login {
         }
     }
 
-    /// Whether the login may run the statement, which is rolled back.
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();
         let tried = tx.execute_unprepared(sql).await;

@@ -16,7 +16,6 @@ enum Prints {
 }
 use Prints::{List, One};
 
-/// Read-only commands and previews, with `order/1` in back-off and `order/2` halted.
 const COMMANDS: &[(&str, Prints, i32)] = &[
     ("status", List, 3),
     ("migrate", List, 0),
@@ -58,7 +57,6 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("resume", One, 5),
 ];
 
-/// Commands that run until stopped, print files or need a log.
 const OTHERS: &[&str] = &["print", "relay log", "relay run", "serve"];
 
 const FORMATS: [&str; 2] = ["table", "json"];

@@ -46,7 +46,6 @@ impl Proxy {
     }
 }
 
-/// PostgreSQL messages before the session start have no type.
 async fn observe(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,

@@ -124,7 +124,6 @@ impl Write for Told {
     }
 }
 
-/// A broker: down, without stream, then with a warning.
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
@@ -145,7 +144,6 @@ impl Publisher for Late {
     }
 }
 
-/// First down, then without tables.
 struct ComesUp(AtomicU32);
 
 impl ComesUp {

@@ -13,7 +13,6 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
-    /// Names of silent calls, with the number of answered calls before.
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
     silent_at_all: Arc<AtomicBool>,
     granted: Arc<AtomicUsize>,

@@ -76,7 +76,6 @@ async fn local_commit_is_published_without_waiting_for_a_poll() {
     }
 }
 
-/// Publish latency with a relay that polls every 14 seconds.
 async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(

@@ -23,7 +23,6 @@ pub(super) struct Process {
     harness: Harness,
     db: DatabaseConnection,
     notes: Notes,
-    /// Barrier at which two deliveries meet after their check for a duplicate.
     meeting: Arc<Barrier>,
     mistake: Option<Mistake>,
 }

@@ -160,7 +160,6 @@ impl<'a> Suite<'a> {
         assert_eq!(self.effects(DUPLICATE).await, [1]);
     }
 
-    /// 16 deliveries of each message over two pools, like two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
         let pools = [self.pool.clone(), self.test.connect_again().await];
         let harnesses = pools.map(|db| Arc::new(self.process(db)));

@@ -7,19 +7,16 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Relays on one log, each with its own broker connection.
 struct Readers {
     logged: Logged,
     ways: Vec<Reached>,
     health: Vec<LogHealthCheck>,
     stop: Vec<CancellationToken>,
     runs: Vec<JoinHandle<RelayReport>>,
-    /// Isolates the test's wake signals. Dropped last.
     _alone: outbox_core::wake::Isolation,
 }
 
 impl Readers {
-    /// Starts relays: the first relay reads, the other relays stand by.
     async fn of(relays: usize) -> Self {
         Self::configured(relays, &quick()).await
     }

@@ -102,7 +102,6 @@ impl Logged {
     }
 }
 
-/// Records events without waking a relay of this process.
 fn credit_elsewhere(store: &MemoryStore) {
     let recording = || {
         let _elsewhere = outbox_core::wake::isolate();

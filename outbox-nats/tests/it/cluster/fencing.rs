@@ -12,7 +12,6 @@ use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, answered, connected, message};
 use crate::private_cluster::{PrivateCluster, others};
 
-/// Duplicate window. Every retry is later than the window.
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {

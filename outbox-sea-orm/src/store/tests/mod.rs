@@ -195,7 +195,6 @@ impl World {
         }
     }
 
-    /// Returns the larger row count of the custom and the generic plan.
     async fn read_on_postgres(&self, statement: &Statement) -> (i64, String) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
         let mut custom = statement.clone();

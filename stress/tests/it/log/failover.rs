@@ -13,7 +13,6 @@ use super::{Place, modern, number, until};
 
 const STANDBY: &str = "standby";
 const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
-/// Committed events per account before the primary dies.
 const LOAD: u64 = 20;
 const SLOTS_FOLLOW: u32 = 17;
 

@@ -155,7 +155,6 @@ impl Place {
         self.try_write_with(account, count, change).await.unwrap();
     }
 
-    /// As [`Self::write_with`], but a commit may fail. Its outcome is then unknown.
     async fn try_write_with(
         &self,
         account: &str,

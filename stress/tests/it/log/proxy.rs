@@ -10,7 +10,6 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Default)]
 struct Rule {
     holds_back: bool,
-    /// Connections with a smaller number are silent, and stay open.
     silent_below: usize,
     next: usize,
 }
@@ -22,7 +21,6 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free loopback port until the test's runtime ends.
     pub(super) async fn in_front_of(url: &str) -> Self {
         let (login, server, path) = parts(url);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
