@@ -7,7 +7,8 @@
 //! A relay without partitions recovers by a probe, which only reads, and a trial, which publishes.
 //! The trial starts at the earliest `lease_ttl` after the handover. The first delivery ends the
 //! trial as recovered. The first failure not caused by a message ends the trial as unhealthy. After
-//! `lease_ttl + store_timeout` the trial ends, as unhealthy only if the broker rejected every message.
+//! `lease_ttl + store_timeout` the trial ends, as unhealthy only if the broker rejected every
+//! message.
 
 use std::time::Duration;
 
@@ -166,9 +167,9 @@ impl Checkup {
         is_trial
     }
 
-    /// Probes let a relay recover, show unhealthy relays that this relay works, and detect a recreated
-    /// stream. An unhealthy relay with partitions probes only if nothing has succeeded or failed for
-    /// four times `patience` since `failed_at`.
+    /// Probes let a relay recover, show unhealthy relays that this relay works, and detect a
+    /// recreated stream. An unhealthy relay with partitions probes only if nothing has succeeded or
+    /// failed for four times `patience` since `failed_at`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,

@@ -47,7 +47,7 @@ impl Middleware for Named {
     }
 }
 
-async fn the_first_middleware_is_the_outermost_and_its_errors_use_attempts(test: TestDb) {
+async fn first_middleware_is_outermost_and_its_errors_use_attempts(test: TestDb) {
     let (broker, diary, script) = (MemoryBroker::new(), Diary::default(), Script::ok());
     publish(&broker, &placed(1)).await;
     let told = diary.clone();
@@ -212,7 +212,7 @@ async fn old_versions_are_upcast(test: TestDb) {
 }
 
 on_every_backend!(
-    the_first_middleware_is_the_outermost_and_its_errors_use_attempts,
+    first_middleware_is_outermost_and_its_errors_use_attempts,
     handler_limits_override_inbox_limits,
     old_versions_are_upcast,
 );

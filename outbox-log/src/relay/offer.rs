@@ -4,8 +4,9 @@
 //! its reading and stays away long enough for standby relays to detect the free log. If no relay
 //! takes the log, the reader resumes, and the next offer comes later. No I/O.
 //!
-//! Invariants: only a relay that was unhealthy, and has not published since, stays away from the log,
-//! at most for [`AWAY`] or a lease. The relay resumes only after [`AWAY`], even to try publishing.
+//! Invariants: only a relay that was unhealthy, and has not published since, stays away from the
+//! log, at most for [`AWAY`] or a lease. The relay resumes only after [`AWAY`], even to try
+//! publishing.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ async fn dispatch_shipment(
     note_effect(&tx, &message).await
 }
 
-/// Sends a notice at least once, because the transaction cannot undo a notice. With the stable key
+/// Sends a mail at least once, because the transaction cannot undo a mail. With the stable key
 /// the receiver drops copies.
 #[idempotent_handler(consumer = "notifications")]
 async fn send_notice(

@@ -138,7 +138,7 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// Creates the work folder. A used folder is rejected, because its notices and messages would count
+/// Creates the work folder. A used folder is rejected, because its files and messages would count
 /// as ghosts.
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf> {
     let shown = work_dir.display();

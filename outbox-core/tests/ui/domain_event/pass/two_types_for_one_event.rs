@@ -1,4 +1,5 @@
-//! Two types for one event compile, because neither knows of the other. The program's relay does not start, and names both places.
+//! Two types for one event compile, because neither knows of the other. The program's relay does
+//! not start, and names both places.
 
 #![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Two types for one event, or two handlers of it in one consumer, compile, because neither knows of the other. The program's inbox does not
-//! start, and names both places.
+//! Two types for one event, or two handlers of it in one consumer, compile, because neither knows
+//! of the other. The program's inbox does not start, and names both places.
 
 #![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used)]
 
