@@ -2,7 +2,7 @@
 //!
 //! - *Copies*: each event is on the stream many times.
 //! - *Kills*: processes are killed and paused.
-//! *Failures*: handlers fail or abort at random, and always fail on some messages.
+//! - *Failures*: handlers fail or abort at random, and always fail on some messages.
 //!
 //! Invariant: each event has exactly one effect or exactly one dead letter. Only *Failures* may
 //! have dead letters.
