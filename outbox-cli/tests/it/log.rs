@@ -312,7 +312,10 @@ async fn logged_messages_without_log_relay_are_stuck() {
     ask(&place, &config, "relay log init --yes", &[]).expect(0);
     place.record(3).await;
     let status = ask(&place, &config, "status", &[]).expect(4);
-    assert!(status.out.contains("3 messages are possibly unpublished"), "{status:?}");
+    assert!(
+        status.out.contains("3 messages are possibly unpublished"),
+        "{status:?}"
+    );
     let json = ask(&place, &config, "status -o json", &[]).expect(4).json()[0]["log"].clone();
     assert_eq!(json["undecided"], 3);
     assert!(json["oldest_undecided_seconds"].is_f64(), "{json}");

@@ -316,7 +316,11 @@ mod tests {
     #[test]
     fn local_folders_are_rejected() {
         for folder in LOCAL_FOLDERS {
-            check("a.md", &format!("see `{folder}notes`\n"), Some("a.md:1: contains"));
+            check(
+                "a.md",
+                &format!("see `{folder}notes`\n"),
+                Some("a.md:1: contains"),
+            );
             check("a.md", &format!("https://example.com{folder}notes\n"), None);
             check("a.md", &format!("target{folder}\n"), None);
         }
