@@ -17,6 +17,7 @@ pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
+    /// SQL that draws the first of [`ROW_IDS_PER_DRAW`] row ids (PostgreSQL only).
     pub(crate) draw_row_ids: String,
     pub(crate) blocks: String,
     pub(crate) leases: String,
@@ -283,4 +284,16 @@ pub(crate) fn unsupported(backend: DbBackend) -> DbErr {
     DbErr::Custom(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_of_row_ids_has_the_increment_of_the_writers() {
+        let tables = include_str!("../migration/sql/outbox.postgres.sql");
+        let increment = format!("outbox_row_ids INCREMENT BY {ROW_IDS_PER_DRAW})");
+        assert!(tables.contains(&increment), "{increment}");
+    }
 }
