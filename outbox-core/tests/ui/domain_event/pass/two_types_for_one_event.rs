@@ -10,6 +10,7 @@ use outbox_testing::{MemoryBroker, MemoryStore};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+const ORDER_PLACED: u32 = line!() + 3;
 #[derive(DomainEvent, Serialize)]
 #[domain_event(aggregate = "order", name = "placed")]
 pub struct OrderPlaced {
@@ -20,6 +21,7 @@ pub struct OrderPlaced {
 mod copied {
     use super::*;
 
+    pub(super) const PLACED: u32 = line!() + 3;
     #[derive(DomainEvent, Serialize)]
     #[domain_event(aggregate = "order", name = "placed")]
     pub struct Placed(#[domain_event(aggregate_id)] u64);
@@ -39,7 +41,7 @@ async fn main() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    for line in [14, 24] {
+    for line in [ORDER_PLACED, copied::PLACED] {
         assert!(text.contains(&format!("({}:{line})", file!())), "{text}");
     }
 }
