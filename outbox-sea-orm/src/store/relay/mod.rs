@@ -31,13 +31,13 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    // Without a transaction, concurrent announcements cannot deadlock.
+    let tx = db.begin().await?;
     db.execute(sql::announce(&db.dialect, announced)).await?;
-    db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
-        .await?;
     let rows = db.all(sql::count(&db.dialect, announced)).await?;
+    tx.commit().await?;
     let mut relays = Relays::default();
     relays.count(announcement.health, 1);
+    let mut expired = 0;
     for row in rows {
         let count = |column| -> Result<u32, DbErr> {
             let count: i64 = row.try_get("", column)?;
@@ -45,6 +45,12 @@ pub(super) async fn announce(
         };
         relays.count(health(row.try_get("", "fitness")?), count("relays")?);
         relays.disagreeing += count("disagreeing")?;
+        expired += count("expired")?;
+    }
+    if expired > 0 {
+        // Outside the transaction, concurrent announcements cannot deadlock.
+        db.execute(sql::delete_expired(&db.dialect, announced.owner))
+            .await?;
     }
     Ok(relays)
 }

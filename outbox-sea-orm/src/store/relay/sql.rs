@@ -130,14 +130,16 @@ pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let mut sql = dialect.sql("");
     let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
     let owner = sql.placeholder(announced.owner);
-    let disagrees = format!("stream <> {stream} OR subjects <> {subjects} OR source <> {source}");
+    let alive = is_alive(dialect);
+    let disagrees = format!("{alive} AND (stream <> {stream} OR subjects <> {subjects} OR source <> {source})");
     sql.push(&format!(
-        "SELECT {} AS fitness, count(*) AS relays, {} AS disagreeing FROM {} WHERE owner <> {owner} AND {} \
+        "SELECT {} AS fitness, {} AS relays, {} AS disagreeing, {} AS expired FROM {} WHERE owner <> {owner} \
          GROUP BY fitness",
         dialect.int("fitness"),
+        dialect.count_where(&alive),
         dialect.count_where(&disagrees),
+        dialect.count_where(&format!("NOT ({alive})")),
         dialect.relays,
-        is_alive(dialect),
     ));
     sql.statement()
 }

@@ -25,6 +25,8 @@ use crate::{Failure, Result, check};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLING: Duration = Duration::from_secs(5);
+/// Seconds of the measurement at rest: the server reports the statistics of its sessions late.
+const REST_MIN: u64 = 20;
 /// PostgreSQL reports the statistics of an idle backend after 10 s.
 const REPORTING: Duration = Duration::from_secs(11);
 
@@ -235,6 +237,7 @@ async fn rest(servers: &Servers, seconds: u64) -> Result<f64> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
     let relay = relay(&outbox, &stream).await?;
+    let seconds = seconds.max(REST_MIN);
     let watch = async {
         sleep(SETTLING + REPORTING).await;
         let (before, start) = (servers.transactions().await?, Instant::now());
