@@ -70,7 +70,7 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `sensitive` | field | optional: masked when displayed, see [`Self::SENSITIVE`] |
 /// | `subject = "…"` | struct, variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type, variant | optional: no number and no order, but a cheaper write |
-/// | `codec = Cbor` | type | optional: a [`Codec`](crate::payload::Codec); default [`Json`] |
+/// | `codec = …` | type | optional: a [`Codec`](crate::payload::Codec); default [`Json`] |
 /// | `crate = path` | type | path of `outbox_core`, if not a dependency |
 ///
 /// `dedup_key` accepts any type with `Display`. For 7 days (`RelayConfig::dedup_key_retention`), a

@@ -90,8 +90,6 @@ pub use health::{Health, HealthCheck, LastAnswers};
 pub use message::{
     Aggregate, EventError, EventId, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
 };
-#[cfg(feature = "cbor")]
-pub use payload::Cbor;
 pub use payload::{Codec, EventCodec, Json, PayloadError};
 pub use publisher::{
     Destination, FailureClass, PublishError, Publisher, Receipt, StreamExtent, StreamLog, StreamReader,

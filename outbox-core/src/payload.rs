@@ -10,14 +10,10 @@ use serde::de::DeserializeOwned;
 
 use crate::message::{JSON, Message};
 
-#[cfg(feature = "cbor")]
-mod cbor;
 mod event_codec;
 mod finite;
 mod reason;
 
-#[cfg(feature = "cbor")]
-pub use cbor::CBOR;
 pub use event_codec::{EventCodec, decode};
 pub use finite::NotFinite;
 #[doc(hidden)]
@@ -94,15 +90,13 @@ pub trait Codec {
     /// [`SensitiveFields`](crate::SensitiveFields) masks. Other JSON, such as protobuf's, is not
     /// displayed and needs its own media type.
     const CONTENT_TYPE: &'static str;
-    /// Further content types that [`Decode`] reads.
-    const ALSO_READS: &'static [&'static str] = &[];
 }
 
 /// Writes events of type `T`.
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot write `{T}`",
     label = "does not implement `Encode<{T}>`",
-    note = "`Json` and `Cbor` write what derives `serde::Serialize`; for a codec of your own write `impl Encode<{T}> for {Self}`"
+    note = "`Json` writes what derives `serde::Serialize`; for a codec of your own write `impl Encode<{T}> for {Self}`"
 )]
 pub trait Encode<T: ?Sized>: Codec {
     /// Encodes an event.
@@ -117,7 +111,7 @@ pub trait Encode<T: ?Sized>: Codec {
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot read `{T}`",
     label = "does not implement `Decode<{T}>`",
-    note = "`Json` and `Cbor` read what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
+    note = "`Json` reads what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
 )]
 pub trait Decode<T>: Codec {
     /// Decodes a payload with a content type of this codec.
@@ -129,27 +123,12 @@ pub trait Decode<T>: Codec {
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
-/// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]). With feature
-/// `cbor` it also reads CBOR.
+/// JSON (`application/json`), by serde. Rejects NaN and infinity ([`NotFinite`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {}
 
-/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). Supports NaN and infinity; also
-/// reads JSON.
-#[cfg(feature = "cbor")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cbor {}
-
 impl Codec for Json {
     const CONTENT_TYPE: &'static str = JSON;
-    #[cfg(feature = "cbor")]
-    const ALSO_READS: &'static [&'static str] = &[CBOR];
-}
-
-#[cfg(feature = "cbor")]
-impl Codec for Cbor {
-    const CONTENT_TYPE: &'static str = CBOR;
-    const ALSO_READS: &'static [&'static str] = &[JSON];
 }
 
 impl<T: Serialize + ?Sized> Encode<T> for Json {
@@ -160,43 +139,13 @@ impl<T: Serialize + ?Sized> Encode<T> for Json {
 
 impl<T: DeserializeOwned> Decode<T> for Json {
     fn decode(message: &Message) -> Result<T, CodecError> {
-        from_serde(&message.content_type, &message.payload).map_err(Into::into)
+        from_json(&message.payload).map_err(Into::into)
     }
 }
 
-#[cfg(feature = "cbor")]
-impl<T: Serialize + ?Sized> Encode<T> for Cbor {
-    fn encode(event: &T) -> Result<Vec<u8>, CodecError> {
-        cbor::to_vec(event)
-    }
-}
-
-#[cfg(feature = "cbor")]
-impl<T: DeserializeOwned> Decode<T> for Cbor {
-    fn decode(message: &Message) -> Result<T, CodecError> {
-        from_serde(&message.content_type, &message.payload).map_err(Into::into)
-    }
-}
-
-/// Whether serde reads this content type: JSON, and with feature `cbor` CBOR.
+/// Decodes JSON. Errors contain no payload values.
 #[doc(hidden)]
-#[must_use]
-pub fn is_serde(content_type: &str) -> bool {
-    #[cfg(feature = "cbor")]
-    if is_media_type(content_type, CBOR) {
-        return true;
-    }
-    is_media_type(content_type, JSON)
-}
-
-/// Decodes a payload accepted by [`is_serde`]. Errors contain no payload values.
-#[doc(hidden)]
-pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Result<T, String> {
-    #[cfg(feature = "cbor")]
-    if is_media_type(content_type, CBOR) {
-        return cbor::from_slice(payload);
-    }
-    let _ = content_type;
+pub fn from_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
     serde_json::from_slice(payload).map_err(|error| json_reason(&error))
 }
 

@@ -9,8 +9,8 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::catalogue::CatalogueEntry;
-use crate::message::Message;
-use crate::payload::{from_serde, is_serde};
+use crate::message::{JSON, Message};
+use crate::payload::{from_json, is_media_type};
 
 /// Sensitive values' replacement.
 pub const MASK: &str = "***";
@@ -110,8 +110,8 @@ impl SensitiveFields {
         let Some(known) = known.filter(|known| known.versions.contains(&version)) else {
             return MaskedPayload::UnknownEvent { bytes };
         };
-        let value = match is_serde(content_type) {
-            true => from_serde::<Value>(content_type, payload).ok(),
+        let value = match is_media_type(content_type, JSON) {
+            true => from_json::<Value>(payload).ok(),
             false => None,
         };
         match value {

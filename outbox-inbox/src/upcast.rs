@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use outbox_core::message::JSON;
-use outbox_core::payload::{from_serde, is_serde, json_reason, to_json};
+use outbox_core::payload::{from_json, is_media_type, json_reason, to_json};
 use outbox_core::{DomainEvent, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use crate::handler::{HandlerError, Registration};
 use crate::start_error::Problem;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
+type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
 /// Conversion steps from version n of an event type to version n + 1. Pass them to
 /// [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
@@ -30,8 +30,8 @@ type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// the stream and dead letters keep the old version. A missing, duplicate or unused step is an
 /// error at the start.
 ///
-/// The steps read JSON, and CBOR with the feature `cbor`. The handler receives JSON. A message with
-/// another codec becomes a dead letter, unless its version has a handler.
+/// The steps read and write JSON. A message with another codec becomes a dead letter, unless its
+/// version has a handler.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -158,9 +158,9 @@ impl Upcasters {
                 "payload of `{name}` version {from} cannot be {what}: {reason}"
             ))
         };
-        let apply = move |content_type: &str, payload: &[u8]| {
+        let apply = move |payload: &[u8]| {
             let old =
-                from_serde(content_type, payload).map_err(|reason| failed("read by its upcaster", reason))?;
+                from_json(payload).map_err(|reason| failed("read by its upcaster", reason))?;
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
@@ -263,9 +263,9 @@ impl Upcasters {
     /// for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
-        if upcast.event_version < to && !is_serde(&message.content_type) {
+        if upcast.event_version < to && !is_media_type(&message.content_type, JSON) {
             return Err(HandlerError::fatal(format!(
-                "payload of `{}` version {} cannot be upcast: its content type is `{}`, and upcasters read JSON (and CBOR with the feature `cbor`); handle this \
+                "payload of `{}` version {} cannot be upcast: its content type is `{}`, and upcasters read JSON; handle this \
                  version by a type of its own, or take `RawMessage`",
                 message.event_type, message.event_version, message.content_type
             )));
@@ -279,7 +279,7 @@ impl Upcasters {
                         upcast.event_type, upcast.event_version
                     ))
                 })?;
-            upcast.payload = Bytes::from((step.apply)(&upcast.content_type, &upcast.payload)?);
+            upcast.payload = Bytes::from((step.apply)(&upcast.payload)?);
             JSON.clone_into(&mut upcast.content_type);
             upcast.event_version += 1;
         }

@@ -111,7 +111,6 @@
 //! | `log` | the log relay (with `postgres`): module `log` |
 //! | `http` | idempotent requests with `Idempotency-Key` for axum: `inbox::http` |
 //! | `redis`, `redis-tls` | deduplication for effects outside the database, `inbox::redis` |
-//! | `cbor` | payloads in CBOR |
 //! | `metrics` | metrics, through the crate `metrics` |
 //! | `testing` | module `testing` |
 //!

@@ -44,8 +44,7 @@ where
     T::Codec: Decode<T>,
 {
     let found = &message.content_type;
-    let reads = |media_type: &&str| is_media_type(found, media_type);
-    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(reads)) {
+    if !is_media_type(found, T::Codec::CONTENT_TYPE) {
         return Err(PayloadError::ContentType {
             found: found.clone(),
             expected: T::Codec::CONTENT_TYPE,

@@ -279,6 +279,3 @@ on_every_backend!(
     process_without_wildcard_returns_selected_messages,
     undecoded_messages_follow_the_numbers_of_an_aggregate,
 );
-
-#[cfg(feature = "cbor")]
-mod cbor;

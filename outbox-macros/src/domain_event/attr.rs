@@ -149,7 +149,7 @@ fn take<'a, T>(
     let example = match key.as_str() {
         "aggregate" | "name" | "subject" => format!("{key} = \"…\""),
         "version" => format!("{key} = 1"),
-        "codec" => format!("{key} = Cbor"),
+        "codec" => format!("{key} = MyCodec"),
         "crate" => format!("{key} = ::some::path"),
         _ => key,
     };
