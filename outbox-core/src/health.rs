@@ -99,19 +99,6 @@ pub struct HealthCheck {
     stuck_after: Duration,
 }
 
-/// Time since the database last answered each request of a relay; `None`: never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct LastAnswers {
-    /// Last poll: at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
-    pub fetch: Option<Duration>,
-    /// Last lease renewal or search: at least every third of
-    /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
-    pub renewal: Option<Duration>,
-    /// Last settlement.
-    pub settlement: Option<Duration>,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     pub(crate) turned_at: Option<Instant>,
@@ -209,18 +196,6 @@ impl HealthCheck {
 
     pub(crate) fn update(&self, update: impl FnOnce(&mut Vitals)) {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// The [`LastAnswers`] until now.
-    #[must_use]
-    pub fn last_answers(&self) -> LastAnswers {
-        let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
-        let ago = |activity: Activity| vitals.store[activity as usize].last.map(|last| last.elapsed());
-        LastAnswers {
-            fetch: ago(Activity::Fetching),
-            renewal: ago(Activity::Keeping),
-            settlement: ago(Activity::Settling),
-        }
     }
 
     pub(crate) fn trouble(&self) -> Option<RelayTrouble> {

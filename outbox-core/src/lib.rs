@@ -86,7 +86,7 @@ pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
 pub use failure::{Failure, describe};
 pub use headers::{HeaderError, Headers};
-pub use health::{Health, HealthCheck, LastAnswers};
+pub use health::{Health, HealthCheck};
 pub use message::{
     Aggregate, EventError, EventId, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
 };

@@ -73,29 +73,6 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only, to forward hints. Misses no notification between two waits.
-#[derive(Debug)]
-pub struct LocalListener(watch::Receiver<u64>);
-
-impl LocalListener {
-    /// Listens from now.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(COMMITS.subscribe())
-    }
-
-    /// Waits for a local commit. Cancel-safe.
-    pub async fn notified(&mut self) {
-        let _ = self.0.changed().await;
-    }
-}
-
-impl Default for LocalListener {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn subscribe(wake: Wake) -> watch::Receiver<u64> {
     if let Some(isolated) = isolation::subscribe(wake) {
         return isolated;

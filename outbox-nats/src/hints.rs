@@ -25,7 +25,7 @@ use async_nats::{Client, Subject, ToSubject};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::wake;
+use outbox_core::wake::{self, Wake};
 use tokio::time::{sleep, timeout};
 
 /// Default subject of hints. No stream may capture this subject. Users need the permission to
@@ -43,10 +43,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// While the broker is unavailable, hints are dropped. Cancel-safe.
 pub async fn send(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
     let subject = subject.to_subject();
-    let mut commits = wake::LocalListener::new();
+    let mut commits = wake::Listener::new();
     let run = async {
         loop {
-            commits.notified().await;
+            while commits.woken().await != Wake::Local {}
             hint(&client, &subject).await;
             sleep(INTERVAL).await;
         }

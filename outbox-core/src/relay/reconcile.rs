@@ -100,25 +100,8 @@ pub async fn missing(
     log: &impl StreamLog,
     span: Span,
 ) -> Result<Reconciled, ReconcileError> {
-    missing_with_progress(store, log, span, &mut |_| {}).await
-}
-
-/// As [`missing`]. Calls `progress` after reading the stream, and after each 1,000 messages.
-///
-/// # Errors
-///
-/// As [`missing`].
-pub async fn missing_with_progress(
-    store: &impl OutboxAdmin,
-    log: &impl StreamLog,
-    span: Span,
-    progress: &mut (dyn FnMut(Reconciled) + Send),
-) -> Result<Reconciled, ReconcileError> {
     let mut pages = Pages::start(store, log, span).await?;
-    progress(pages.report);
-    while pages.next().await?.is_some() {
-        progress(pages.report);
-    }
+    while pages.next().await?.is_some() {}
     Ok(pages.report)
 }
 
@@ -138,29 +121,9 @@ pub async fn reconcile(
     span: Span,
     consumers_remember: Duration,
 ) -> Result<Reconciled, ReconcileError> {
-    let progress = &mut |_| {};
-    reconcile_with_progress(store, publisher, log, span, consumers_remember, progress).await
-}
-
-/// As [`reconcile`]. Calls `progress` after reading the stream, after each 1,000 messages, and
-/// after each published message.
-///
-/// # Errors
-///
-/// As [`reconcile`].
-pub async fn reconcile_with_progress(
-    store: &impl OutboxAdmin,
-    publisher: &impl Publisher,
-    log: &impl StreamLog,
-    span: Span,
-    consumers_remember: Duration,
-    progress: &mut (dyn FnMut(Reconciled) + Send),
-) -> Result<Reconciled, ReconcileError> {
     refuse_what_is_forgotten(span, consumers_remember)?;
     let mut pages = Pages::start(store, log, span).await?;
-    progress(pages.report);
     while let Some(missing) = pages.next().await? {
-        progress(pages.report);
         for message in missing {
             match publisher.publish(&message).await {
                 Ok(receipt) if receipt.duplicate => pages.report.dropped += 1,
@@ -172,7 +135,6 @@ pub async fn reconcile_with_progress(
                     });
                 }
             }
-            progress(pages.report);
         }
     }
     if pages.report.missing > 0 {

@@ -68,7 +68,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if under_way.renewing.is_none()
             && let Some(renewal) = self.leases.step(shared, || publisher.destination())
         {
-            self.settle.recorder.begin_renewal();
             under_way.renewing = Some(Box::pin(renewal.run(store)));
         }
         if under_way.upkeep.releasing.is_none()

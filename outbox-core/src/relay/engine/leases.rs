@@ -30,7 +30,6 @@ pub(super) struct Leases {
 }
 
 pub(super) struct Renewed {
-    pub(super) proves: bool,
     pub(super) leaves: bool,
     pub(super) lost: Vec<u16>,
     pub(super) outcome: Result<(), RelayError>,
@@ -119,7 +118,7 @@ impl Leases {
                 shared.part.agree();
             }
         }
-        renewed.proves = renewal.renews();
+        let proves = renewal.renews();
         let finished = std::mem::replace(&mut renewal.finished, Ok(false));
         let pauses = renewal.pauses.take();
         let has_read = pauses.is_some();
@@ -141,7 +140,7 @@ impl Leases {
         for partition in change.leaving {
             shared.in_flight.drop_partition(partition);
         }
-        if renewed.proves && has_table {
+        if proves && has_table {
             telemetry::renewed();
         }
         renewed.lost = change.lost;
@@ -293,7 +292,6 @@ impl Leases {
 impl Default for Renewed {
     fn default() -> Self {
         Self {
-            proves: false,
             leaves: false,
             lost: Vec::new(),
             outcome: Ok(()),

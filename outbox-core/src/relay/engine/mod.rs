@@ -332,9 +332,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.leases.hands_over {
             self.under_way.upkeep.probing = None;
         }
-        if renewed.proves {
-            self.settle.recorder.proved(&mut self.shared);
-        }
         renewed.outcome?;
         if !renewed.lost.is_empty() {
             self.forget(&renewed.lost);

@@ -4,11 +4,9 @@
 //!
 //! * Unrecorded verdicts are kept, and nothing is sent until they are recorded. After
 //!   [`REFUSALS_MAX`] rejections in a row the store counts as failing.
-//! * [`Recorder`] reports only recorded verdicts. The store accepts or rejects a partition's
-//!   verdicts together, but returns only a count. After a rejection, the accepted verdicts are
-//!   reported once a renewal proves their lease. After a crash they are never reported.
+//! * [`Recorder`] reports only recorded verdicts: none of a batch with a lost lease, and none after
+//!   a crash.
 
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ use super::upkeep::PARTITION;
 use super::{Mode, SETTLE_LINGER, Shared};
 use crate::describe;
 use crate::health::Activity;
-use crate::relay::in_flight::Settling;
+use crate::relay::in_flight::Given;
 use crate::relay::{DeadLetterHook, DeadMessage, RelayError, RelayReport};
 use crate::store::{Lease, OutboxStore, Settlement, StoreError, within};
 use crate::telemetry;
@@ -103,8 +101,8 @@ impl<'a> Settle<'a> {
         shared.store_answered(Activity::Settling);
         shared.store.settle_after = None;
         self.refusals = 0;
-        let settled = shared.in_flight.settled();
-        self.recorder.recorded(shared, settled, accepted);
+        let verdicts = shared.in_flight.settled();
+        self.recorder.recorded(shared, verdicts, accepted);
         Ok(())
     }
 
@@ -160,19 +158,9 @@ fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> 
     Ok(())
 }
 
-#[derive(Debug, Default)]
-struct RecordedVerdicts {
-    published: u64,
-    duplicates: u64,
-    dead: Vec<DeadMessage>,
-}
-
 pub(super) struct Recorder<'a> {
     hook: Option<&'a DeadLetterHook>,
     pub(super) report: RelayReport,
-    /// Recorded verdicts, reported once a renewal has proved their leases.
-    held: Vec<(Lease, RecordedVerdicts)>,
-    renewals: (u64, u64),
 }
 
 impl<'a> Recorder<'a> {
@@ -180,79 +168,29 @@ impl<'a> Recorder<'a> {
         Self {
             hook,
             report: RelayReport::default(),
-            held: Vec::new(),
-            renewals: (0, 0),
         }
     }
 
-    pub(super) fn begin_renewal(&mut self) {
-        self.renewals.0 += 1;
-    }
-
-    fn hold(&mut self, recorded: Vec<(Lease, RecordedVerdicts)>) {
-        self.renewals.1 = self.renewals.0;
-        for (lease, more) in recorded {
-            let held = of_lease(&mut self.held, lease);
-            held.published += more.published;
-            held.duplicates += more.duplicates;
-            held.dead.extend(more.dead);
-        }
-    }
-
-    pub(super) fn recorded(&mut self, shared: &mut Shared<'_>, mut settled: Settling, accepted: usize) {
-        let verdicts = mem::take(&mut settled.verdicts);
+    /// The database does not say which verdicts it has refused, so none of such a batch is reported.
+    pub(super) fn recorded(&mut self, shared: &mut Shared<'_>, verdicts: Vec<Given>, accepted: usize) {
         let refused = verdicts.len().saturating_sub(accepted);
-        let mut all = Vec::new();
+        if refused > 0 {
+            // The new owners of the partitions resend and settle these messages.
+            tracing::warn!(refused, "leases were lost before settling");
+            shared.ownership.doubt();
+            return;
+        }
         for given in verdicts {
-            if let Some(lease) = settled.lease_of(given.settlement.partition) {
-                let recorded = of_lease(&mut all, lease);
-                recorded.published += u64::from(given.is_published());
-                recorded.duplicates += u64::from(given.is_duplicate);
-                recorded.dead.extend(given.dead);
+            if given.is_published() {
+                self.report.published += 1;
+                shared.checkup.delivered();
+            }
+            self.report.duplicates += u64::from(given.is_duplicate);
+            if let Some(dead) = &given.dead {
+                self.report.dead_letters += 1;
+                self.tell_dead_letter(shared, dead);
             }
         }
-        if refused == 0 {
-            all.into_iter()
-                .for_each(|(_, recorded)| self.tell(shared, recorded));
-            return;
-        }
-        // The new owners of the partitions resend and settle these messages.
-        tracing::warn!(refused, "leases were lost before settling");
-        shared.ownership.doubt();
-        if accepted > 0 {
-            self.hold(all);
-        }
-    }
-
-    /// A renewal that began before the last rejection proves nothing.
-    pub(super) fn proved(&mut self, shared: &mut Shared<'_>) {
-        if self.renewals.0 == self.renewals.1 {
-            return;
-        }
-        for (lease, recorded) in mem::take(&mut self.held) {
-            if shared.ownership.leases().contains(&lease) {
-                self.tell(shared, recorded);
-            }
-        }
-    }
-
-    fn tell(&mut self, shared: &mut Shared<'_>, recorded: RecordedVerdicts) {
-        let RelayReport {
-            published,
-            duplicates,
-            dead_letters,
-            ..
-        } = &mut self.report;
-        *published += recorded.published;
-        *duplicates += recorded.duplicates;
-        *dead_letters += recorded.dead.len() as u64;
-        if recorded.published > 0 {
-            shared.checkup.delivered();
-        }
-        recorded
-            .dead
-            .iter()
-            .for_each(|dead| self.tell_dead_letter(shared, dead));
     }
 
     fn tell_dead_letter(&self, shared: &Shared<'_>, dead: &DeadMessage) {
@@ -269,13 +207,4 @@ impl<'a> Recorder<'a> {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");
         }
     }
-}
-
-fn of_lease(all: &mut Vec<(Lease, RecordedVerdicts)>, lease: Lease) -> &mut RecordedVerdicts {
-    let found = all.iter().position(|(of, _)| *of == lease);
-    let at = found.unwrap_or_else(|| {
-        all.push((lease, RecordedVerdicts::default()));
-        all.len() - 1
-    });
-    &mut all[at].1
 }

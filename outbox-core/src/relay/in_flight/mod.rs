@@ -25,10 +25,10 @@ use crate::quick_map::{QuickMap, QuickSet};
 use crate::store::{FetchedRow, Lease, RowKey, Settlement, Verdict};
 
 use lanes::{Key, Lanes};
-use verdicts::{Given, Refused, Verdicts};
+use verdicts::{Refused, Verdicts};
 
 pub(super) use lanes::Queued;
-pub(super) use verdicts::Settling;
+pub(super) use verdicts::Given;
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
@@ -253,10 +253,10 @@ impl InFlight {
         self.verdicts.begin_settle(leases)
     }
 
-    pub(super) fn settled(&mut self) -> Settling {
+    pub(super) fn settled(&mut self) -> Vec<Given> {
         let is_retry = self.verdicts.is_retry();
         let settled = self.verdicts.settled();
-        settled.verdicts.iter().for_each(|given| self.end(given));
+        settled.iter().for_each(|given| self.end(given));
         if is_retry {
             self.verdicts.take_back(self.refused.take_all());
         }

@@ -301,7 +301,7 @@ impl Anything {
             6 => {
                 let settled = self.in_flight.settled();
                 let published = |row: &FetchedRow| {
-                    let mut verdicts = settled.verdicts.iter().filter(|given| given.is_published());
+                    let mut verdicts = settled.iter().filter(|given| given.is_published());
                     verdicts.any(|given| given.settlement.row_id == row.row_id)
                 };
                 self.pending.retain(|row| !published(row));

@@ -40,14 +40,14 @@ pub(in crate::relay) struct Given {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::relay) struct Settling {
-    pub(in crate::relay) verdicts: Vec<Given>,
-    pub(in crate::relay) leases: Vec<Lease>,
-    pub(super) is_retry: bool,
+pub(super) struct Settling {
+    pub(super) verdicts: Vec<Given>,
+    pub(super) leases: Vec<Lease>,
+    is_retry: bool,
 }
 
 impl Settling {
-    pub(in crate::relay) fn lease_of(&self, partition: u16) -> Option<Lease> {
+    fn lease_of(&self, partition: u16) -> Option<Lease> {
         self.leases
             .iter()
             .find(|lease| lease.partition == partition)
@@ -129,14 +129,14 @@ impl Verdicts {
         settlements
     }
 
-    pub(super) fn settled(&mut self) -> Settling {
+    pub(super) fn settled(&mut self) -> Vec<Given> {
         let settled = mem::take(&mut self.settling);
         self.ended(&settled.verdicts);
         if !settled.is_retry {
             let more = self.at_once.map(|at_once| at_once.saturating_mul(2));
             self.at_once = more.filter(|at_once| *at_once < self.unsettled.len());
         }
-        settled
+        settled.verdicts
     }
 
     /// Returns the settlement if it had one verdict. The next settlement is as small: rejected

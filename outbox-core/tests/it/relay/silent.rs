@@ -242,15 +242,6 @@ async fn health_names_the_unanswered_activity() {
                 now.contains(activity) && now.contains("no answer within"),
                 "{call}: {now}"
             );
-            let last = health.last_answers();
-            let overdue = match call {
-                "fetch" => last.fetch,
-                "settle" => last.settlement,
-                _ => last.renewal,
-            };
-            assert!(overdue.is_none_or(|age| age > SOON / 2), "{call}: {last:?}");
-            let renewed = last.renewal.is_some_and(|age| age < quick().lease_ttl);
-            assert_eq!(renewed, call != "announce", "{call}: {last:?}");
             tokio::time::sleep(quick().stuck_after).await;
             let now = health.now().to_string();
             assert!(

@@ -69,6 +69,7 @@ async fn verdict_does_not_outlive_its_lease() {
 }
 
 /// One settlement has rejected verdicts in two partitions: a dead letter and a published message.
+/// Nothing of this settlement is reported, and the next settlement is.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdicts_are_not_reported() {
     const DEAD: [u32; 2] = [3, 11];
@@ -108,11 +109,8 @@ async fn rejected_verdicts_are_not_reported() {
     let report = report.unwrap();
     assert_eq!(
         (report.published, report.duplicates),
-        (14, 1),
+        (1, 1),
         "one was sent again"
     );
-    assert_eq!(report.dead_letters, 2);
-    let mut told = told.lock().unwrap().clone();
-    told.sort_unstable();
-    assert_eq!(told, DEAD);
+    assert_eq!((report.dead_letters, &*told.lock().unwrap()), (1, &vec![3]));
 }
