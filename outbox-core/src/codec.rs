@@ -23,7 +23,6 @@
 //! stream.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use bytes::Bytes;
 use time::OffsetDateTime;
@@ -34,22 +33,14 @@ use crate::headers::Headers;
 use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
 /// An encoded message.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(derive_more::Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// Headers with lower-case names and printable ASCII values.
+    #[debug("{}", headers.len())]
     pub headers: Vec<(Cow<'static, str>, String)>,
     /// The payload.
+    #[debug("{} bytes", payload.len())]
     pub payload: Bytes,
-}
-
-impl fmt::Debug for Encoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers and payload may be personal data.
-        f.debug_struct("Encoded")
-            .field("headers", &self.headers.len())
-            .field("payload_bytes", &self.payload.len())
-            .finish()
-    }
 }
 
 impl Encoded {

@@ -3,7 +3,6 @@
 //! Invariant: a codec decodes only the content types that it declares.
 
 use std::error::Error;
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,22 +24,13 @@ pub use reason::json_reason;
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
 /// An encoded event.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(derive_more::Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
     /// Media type: 1 to 255 characters without NUL.
     pub content_type: &'static str,
     /// The bytes.
+    #[debug("{} bytes", bytes.len())]
     pub bytes: Vec<u8>,
-}
-
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
-        f.debug_struct("Payload")
-            .field("content_type", &self.content_type)
-            .field("bytes", &self.bytes.len())
-            .finish()
-    }
 }
 
 /// A payload format, default [`Json`], selected with `#[domain_event(codec = …)]`.

@@ -4,7 +4,6 @@
 //! checked by `outbox_testing::conformance::subscriber`.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -220,30 +219,20 @@ pub trait Delivery: Send + Sync + 'static {
 }
 
 /// A message as received, not validated.
-#[derive(Clone, PartialEq)]
+#[derive(derive_more::Debug, Clone, PartialEq)]
 pub struct Incoming {
     /// The published subject.
     pub subject: String,
     /// Headers as received; names in any case.
+    #[debug(skip)]
     pub headers: Vec<(String, String)>,
     /// The payload.
+    #[debug("{} bytes", payload.len())]
     pub payload: Bytes,
     /// Deliveries including this delivery; at least 1.
     pub delivery_count: u64,
     /// The stream sequence.
     pub stream_sequence: u64,
-}
-
-impl fmt::Debug for Incoming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
-        f.debug_struct("Incoming")
-            .field("subject", &self.subject)
-            .field("payload_bytes", &self.payload.len())
-            .field("delivery_count", &self.delivery_count)
-            .field("stream_sequence", &self.stream_sequence)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Why a subscriber call failed.

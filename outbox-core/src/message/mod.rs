@@ -90,7 +90,7 @@ impl fmt::Display for EventId {
 }
 
 /// A stored message.
-#[derive(Clone, PartialEq)]
+#[derive(derive_more::Debug, Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
@@ -109,29 +109,13 @@ pub struct Message {
     /// Payload media type.
     pub content_type: String,
     /// The encoded event.
+    #[debug("{} bytes", payload.len())]
     pub payload: Bytes,
     /// Application headers, plus correlation, causation and trace ids.
+    #[debug(skip)]
     pub headers: Headers,
     /// Time of recording, by the database's clock, in UTC.
     pub created_at: OffsetDateTime,
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
-        f.debug_struct("Message")
-            .field("id", &self.id)
-            .field("event_id", &self.event_id)
-            .field("aggregate", &self.aggregate)
-            .field("sequence", &self.sequence)
-            .field("event_type", &self.event_type)
-            .field("event_version", &self.event_version)
-            .field("subject", &self.subject)
-            .field("content_type", &self.content_type)
-            .field("payload_bytes", &self.payload.len())
-            .field("created_at", &self.created_at)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Message {

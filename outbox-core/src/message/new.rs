@@ -3,7 +3,6 @@
 //! Invariant: recording rejects a message that fails [`NewMessage::check`]. Every database and
 //! broker accepts all other messages.
 
-use std::fmt;
 
 use time::OffsetDateTime;
 
@@ -15,7 +14,7 @@ use crate::event::DomainEvent;
 use crate::headers::Headers;
 
 /// An event before recording.
-#[derive(Clone, PartialEq)]
+#[derive(derive_more::Debug, Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,
     aggregate: Aggregate,
@@ -24,27 +23,13 @@ pub struct NewMessage {
     subject: Option<String>,
     sequenced: bool,
     content_type: &'static str,
+    #[debug("{} bytes", payload.len())]
     payload: Vec<u8>,
+    #[debug(skip)]
     headers: Headers,
+    #[debug(skip)]
     dedup_key: Option<String>,
     available_at: Option<OffsetDateTime>,
-}
-
-impl fmt::Debug for NewMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Possible personal data.
-        f.debug_struct("NewMessage")
-            .field("id", &self.id)
-            .field("aggregate", &self.aggregate)
-            .field("event_name", &self.event_name)
-            .field("event_version", &self.event_version)
-            .field("subject", &self.subject)
-            .field("sequenced", &self.sequenced)
-            .field("content_type", &self.content_type)
-            .field("payload_bytes", &self.payload.len())
-            .field("available_at", &self.available_at)
-            .finish_non_exhaustive()
-    }
 }
 
 impl NewMessage {

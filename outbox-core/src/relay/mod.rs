@@ -21,7 +21,6 @@ pub mod reconcile;
 mod share;
 mod suspension;
 
-use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
@@ -53,11 +52,13 @@ use suspension::Clocks;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(derive_more::Debug)]
 pub struct Relay<S, P> {
     store: S,
     publisher: P,
     config: RelayConfig,
     health: HealthCheck,
+    #[debug(skip)]
     on_dead_letter: Option<Box<DeadLetterHook>>,
     clocks: Clocks,
     part: Part,
@@ -367,15 +368,5 @@ impl RelayReport {
             failed: self.failed + other.failed,
             dead_letters: self.dead_letters + other.dead_letters,
         }
-    }
-}
-
-impl<S: fmt::Debug, P: fmt::Debug> fmt::Debug for Relay<S, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay")
-            .field("store", &self.store)
-            .field("publisher", &self.publisher)
-            .field("config", &self.config)
-            .finish_non_exhaustive()
     }
 }

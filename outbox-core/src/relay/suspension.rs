@@ -3,15 +3,14 @@
 //! Invariant: the wall clock only shortens the time for which a lease is trusted. If both clocks
 //! stop, as in a paused virtual machine, the suspension is not detected.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use time::Duration;
 
 /// Lead of the wall clock over the monotonic clock; only differences are meaningful.
-#[derive(Clone)]
-pub(super) struct Clocks(Arc<dyn Fn() -> Duration + Send + Sync>);
+#[derive(derive_more::Debug, Clone)]
+pub(super) struct Clocks(#[debug(skip)] Arc<dyn Fn() -> Duration + Send + Sync>);
 
 impl Clocks {
     pub(super) fn new(lead: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
@@ -35,11 +34,5 @@ impl Default for Clocks {
             };
             gone.saturating_sub(signed(monotonic.elapsed()))
         })
-    }
-}
-
-impl fmt::Debug for Clocks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Clocks").field(&self.lead()).finish()
     }
 }
