@@ -25,6 +25,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
@@ -233,39 +234,17 @@ fn is_envelope(name: &str) -> bool {
     name.starts_with("nats-") || FIELDS.contains(&name)
 }
 
+/// Plain are the visible ASCII characters, except `"` and `%`.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
 fn percent_encode(value: &str) -> String {
-    let is_plain = |byte: u8| matches!(byte, 0x21..=0x7e) && byte != b'"' && byte != b'%';
-    if value.bytes().all(is_plain) {
-        return value.to_owned();
-    }
-    let mut encoded = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if is_plain(byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
+    Cow::from(utf8_percent_encode(value, ENCODED)).into_owned()
 }
 
 fn percent_decode(value: &str) -> Option<String> {
-    if !value.contains('%') {
-        return Some(value.to_owned());
-    }
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut bytes = value.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
-                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
+    let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    let decoded = percent_decode_str(value).decode_utf8().ok()?;
+    value.split('%').skip(1).all(is_escape).then(|| decoded.into_owned())
 }
 
 /// Why the input is not an outbox message.

@@ -27,11 +27,17 @@ impl Aggregate {
     /// folded and reduced. Frozen: rows store the partition.
     #[must_use]
     pub fn partition(&self) -> u16 {
+        u16::try_from(self.bucket(u64::from(PARTITIONS))).unwrap_or_default()
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn bucket(&self, of: u64) -> u64 {
         let bytes = self.aggregate_type.bytes().chain([0]).chain(self.id.bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        u16::try_from((hash ^ (hash >> 32)) % u64::from(PARTITIONS)).unwrap_or_default()
+        (hash ^ (hash >> 32)) % of
     }
 }
 

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use percent_encoding::percent_decode_str;
 
 use crate::connect::address::Servers;
 use crate::connect::connection::Origin;
 use crate::connect::denials::Reports;
 use crate::connect::events::Notices;
 use crate::publish::WINDOW;
-use crate::stream::subject::{encode_token, percent_decode};
+use crate::stream::subject::encode_token;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
@@ -192,11 +193,14 @@ pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
 fn user_of(servers: &[ServerAddr]) -> Option<String> {
     let named = servers.iter().find(|server| server.password().is_some())?;
     let user = named.username()?;
-    Some(percent_decode(user).unwrap_or_else(|| user.to_owned()))
+    Some(decode(user))
+}
+
+fn decode(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
-    let decode = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
     let credentials = servers
         .iter()
         .find_map(|server| Some((server.username()?, server.password())));

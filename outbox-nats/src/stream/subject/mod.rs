@@ -9,11 +9,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 use outbox_core::{Aggregate, EventDescriptor, Message};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Maximum length of a prefix in bytes. With the longest aggregate id, 255 characters of four
 /// bytes, a subject stays below 3.4 KB. nats-server accepts 4 KB for subject, reply subject and
 /// sizes together.
 pub const PREFIX_BYTES_MAX: usize = 128;
+
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 
 /// The first tokens of all default subjects: one or more dot-separated tokens of `[A-Za-z0-9_-]`,
 /// at most [`PREFIX_BYTES_MAX`] bytes.
@@ -195,25 +198,11 @@ impl fmt::Display for SubjectPrefix {
 /// ```
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
-    if text.is_empty() {
+    match text {
         // No other text encodes to a single `%`.
-        return Cow::Borrowed("%");
+        "" => Cow::Borrowed("%"),
+        text => utf8_percent_encode(text, ENCODED).into(),
     }
-    if text.bytes().all(is_plain) {
-        return Cow::Borrowed(text);
-    }
-    let mut token = String::with_capacity(text.len() * 3);
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            token.push(char::from(byte));
-        } else {
-            const HEX: &[u8; 16] = b"0123456789ABCDEF";
-            token.push('%');
-            token.push(char::from(HEX[usize::from(byte >> 4)]));
-            token.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
-    Cow::Owned(token)
 }
 
 /// Decodes a token. Returns `None` if [`encode_token`] cannot have produced the token.
@@ -224,26 +213,11 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
 /// ```
 #[must_use]
 pub fn decode_token(token: &str) -> Option<String> {
-    if token == "%" {
-        return Some(String::new());
-    }
-    let written = !token.is_empty() && token.bytes().all(|byte| is_plain(byte) || byte == b'%');
-    written.then(|| percent_decode(token)).flatten()
-}
-
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-            u8::try_from(high * 16 + low).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(decoded).ok()
+    let text = match token {
+        "%" => Cow::Borrowed(""),
+        token => percent_decode_str(token).decode_utf8().ok()?,
+    };
+    (encode_token(&text) == token).then(|| text.into_owned())
 }
 
 /// Why a text cannot be part of a subject.
@@ -271,15 +245,7 @@ pub enum SubjectError {
 const SHARD: &str = "shard-";
 
 pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
-    let bytes = aggregate
-        .aggregate_type
-        .bytes()
-        .chain([0])
-        .chain(aggregate.id.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{SHARD}{}", (hash ^ (hash >> 32)) % u64::from(shards.max(1)))
+    format!("{SHARD}{}", aggregate.bucket(u64::from(shards.max(1))))
 }
 
 pub(crate) fn is_shard(token: &str) -> bool {

@@ -139,14 +139,9 @@ fn different_ids_have_different_tokens() {
 
 #[test]
 fn foreign_tokens_are_not_decoded() {
-    for token in ["", "a.b", "%2", "%zz", "%C3", "ü", "a b", "*", "a%"] {
+    for token in ["", "a.b", "%2", "%2e", "%zz", "%C3", "ü", "a b", "*", "a%"] {
         assert_eq!(decode_token(token), None, "{token:?}");
     }
-    assert_eq!(
-        decode_token("%2e").as_deref(),
-        Some("."),
-        "hexadecimal digits in any case"
-    );
 }
 
 #[test]
@@ -359,21 +354,6 @@ fn message_is_on_default_subjects_in_every_layout() {
             "an unsequenced message is never fenced"
         );
     }
-}
-
-/// The shard of an aggregate may change between versions: only the number of subjects matters.
-#[test]
-fn shards_are_few_and_used_evenly() {
-    let mut counts = std::collections::BTreeMap::<String, u32>::new();
-    for id in 0..64_000 {
-        let aggregate = Aggregate::new("order", id.to_string());
-        *counts.entry(shard_token(&aggregate, 64)).or_default() += 1;
-    }
-    assert_eq!(counts.len(), 64);
-    assert!(
-        counts.values().all(|count| (800..1_200).contains(count)),
-        "{counts:?}"
-    );
 }
 
 #[test]
