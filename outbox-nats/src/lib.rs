@@ -41,7 +41,7 @@
 //! | have the server reject late and reordered messages | [`EventStream::with_strong_mode`] |
 //! | check the stream at start | [`preflight`](outbox_core::Publisher::preflight) |
 //! | list the messages on the stream | [`StreamLog`](outbox_core::StreamLog) |
-//! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
+//! | receive | [`EventStream::subscriber`] |
 //! | read a consumer's position | [`Subscriber::standing`](outbox_core::Subscriber::standing) |
 //! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate | [`SubjectPrefix`] |
@@ -74,4 +74,4 @@ pub use stream::subject::{
 };
 pub use stream::{EventStream, Provisioning};
 pub use subscribe::subscription::{JetStreamDelivery, JetStreamSubscription};
-pub use subscribe::{JetStreamSubscriber, SubscriberConfig};
+pub use subscribe::JetStreamSubscriber;

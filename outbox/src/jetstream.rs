@@ -37,8 +37,7 @@ pub trait EventStreamExt: sealed::Sealed {
     /// Creates an inbox that, once it runs, receives messages from this stream and runs the
     /// program's handlers with transactions in `db`.
     ///
-    /// Equivalent to `Inbox::new(db, stream.subscriber(client))`. Use that form for subscriber
-    /// settings ([`SubscriberConfig`](crate::nats::SubscriberConfig)).
+    /// Equivalent to `Inbox::new(db, stream.subscriber(client))`.
     #[must_use]
     fn inbox(&self, db: DatabaseConnection, client: Client) -> Inbox<JetStreamSubscriber>;
 }

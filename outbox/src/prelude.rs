@@ -15,7 +15,7 @@ pub use outbox_inbox::{
 };
 #[cfg(feature = "nats")]
 pub use outbox_nats::{
-    EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, SubscriberConfig,
+    EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig,
 };
 pub use outbox_sea_orm::{
     AggregateRoot, OutboxConfig, OutboxConnection, SaveError, SaveManyWithEvents, SaveWithEvents, SqlStore,

@@ -11,8 +11,8 @@ use crate::reference_page::compare;
 const HEAD: &str = "# Settings of the program `outbox`
 
 Generated from the file that `outbox print config` prints, which names the environment variables too. Settings of the crates
-are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `PublisherConfig`, `SubscriberConfig`,
-`LogConfig`, `IdempotencyLayer`.
+are documented at their types: `RelayConfig`, `InboxConfig`, `EventStream`, `PublisherConfig`, `LogConfig`,
+`IdempotencyLayer`.
 ";
 
 struct Setting {

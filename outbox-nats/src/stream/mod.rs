@@ -149,9 +149,8 @@ impl EventStream {
         /// replicas of an existing stream are a [warning](crate::StreamReport::warnings). Default
         /// 1.
         fn with_replicas(replicas: usize);
-        /// Sets whether [`provision`](Self::provision) may create and change the stream; for
-        /// consumers see [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning).
-        /// Default [`Provisioning::Create`].
+        /// Sets whether [`provision`](Self::provision) may create and change the stream. Default
+        /// [`Provisioning::Create`].
         fn with_provisioning(provisioning: Provisioning);
     }
 

@@ -17,7 +17,6 @@ use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-use crate::stream::Provisioning;
 use crate::stream::listing;
 use crate::stream::subject::{SubjectPrefix, captures, without_covered};
 use crate::subscribe::backlog::info;
@@ -41,17 +40,14 @@ pub(crate) struct Durable {
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
     pub(crate) has_shards: bool,
-    pub(crate) provisioning: Provisioning,
     pub(crate) many_filters: bool,
     pub(crate) service: String,
 }
 
 impl Durable {
-    fn claims(&self, seen: &pull::Config) -> Option<String> {
+    fn is_claimed(&self, seen: &pull::Config) -> bool {
         let is_named = !self.service.is_empty() && self.many_filters;
-        let is_new = is_named && service::is_new(&self.spec.name, seen, &self.service);
-        let may_write = self.provisioning == Provisioning::Create;
-        (is_new && may_write).then(|| format!("metadata name service {}", self.service))
+        is_named && service::is_new(&self.spec.name, seen, &self.service)
     }
 
     /// Creates or updates the consumer, and reads each change back.
@@ -61,7 +57,6 @@ impl Durable {
         for _ in 0..ROUNDS {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
-                self.may_write(&config, &[])?;
                 tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is created");
                 self.store(config).await?;
                 (is_fitted, has_settled) = (true, true);
@@ -69,25 +64,16 @@ impl Durable {
                 continue;
             };
             let seen = self.check_fixed(seen)?;
-            let asks = self.asks(&seen);
-            let changes: Vec<String> = asks
-                .clone()
-                .into_iter()
-                .chain(self.lacks(&seen))
-                .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
-                .chain(self.claims(&seen).filter(|_| !is_fitted))
-                .collect();
-            let filters = self.widened(&seen);
-            if !changes.is_empty() {
-                self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
-            }
-            if asks.is_none() && !has_settled && !self.is_filtered_exactly(&seen) {
+            let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
+            let is_unfit = !is_fitted
+                && (self.is_claimed(&seen) || settings::fitted(seen.clone(), &self.spec) != seen);
+            if !asks && !has_settled && !self.is_filtered_exactly(&seen) {
                 // Another process may have just written the list of requested event types.
                 sleep(interest::SETTLES).await;
                 has_settled = true;
                 continue;
             }
-            if changes.is_empty() {
+            if !(asks || lacks || is_unfit) {
                 self.warn_of_everything(&seen);
                 let replicas = self.stream.cached_info().config.num_replicas;
                 let now = OffsetDateTime::now_utc();
@@ -96,14 +82,11 @@ impl Durable {
                 }
                 return self.get().await;
             }
-            for change in &changes {
-                tracing::info!(consumer = name, "consumer is updated: {change}");
-            }
-            if is_fitted && self.lacks(&seen).is_some() {
+            if is_fitted && lacks {
                 // Another process created the consumer at the same time, with a narrower filter.
                 self.was_narrowed();
             }
-            if asks.is_some() {
+            if asks {
                 // A crash here leaves only a list entry for an event type that may be unused.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
@@ -111,7 +94,9 @@ impl Durable {
                 has_settled = true;
                 continue;
             }
-            self.store(self.fitted(seen, filters)).await?;
+            let config = self.fitted(seen.clone(), self.widened(&seen));
+            tracing::info!(consumer = name, before = ?seen, after = ?config, "consumer is updated");
+            self.store(config).await?;
             is_fitted = true;
             sleep(OVERWRITTEN_AFTER).await;
         }
@@ -126,9 +111,7 @@ impl Durable {
     pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
-        let is_narrowed = lacks.is_some();
-        let changes: Vec<String> = asks.into_iter().chain(lacks).collect();
-        if changes.is_empty() {
+        if !(asks || lacks) {
             return Ok(());
         }
         let name = &self.spec.name;
@@ -141,15 +124,13 @@ impl Durable {
                 self.stream_subjects(),
             )
         };
-        self.may_write(&config, &changes)?;
-        let changes = changes.join("; ");
         tracing::warn!(
-            consumer = name,
-            "another program has changed this consumer; restoring: {changes}"
+            consumer = name, before = ?seen, after = ?config,
+            "another program has changed this consumer; restoring filters and description"
         );
         // Until this write, no process relies on the missing entry (`interest::HEALS`).
         self.store(config).await?;
-        if is_narrowed {
+        if lacks {
             self.was_narrowed();
         }
         Ok(())
@@ -158,13 +139,6 @@ impl Durable {
     pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SubscriberError> {
         let info = info(&self.stream, &self.spec.name).await?;
         Ok(info.map(|info| info.config))
-    }
-
-    fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SubscriberError> {
-        if self.provisioning == Provisioning::VerifyOnly {
-            return Err(self.not_allowed(config, changes));
-        }
-        Ok(())
     }
 
     fn asked_so_far(seen: &pull::Config) -> Asked {
@@ -176,22 +150,10 @@ impl Durable {
         Self::asked_so_far(seen).with(types)
     }
 
-    fn asks(&self, seen: &pull::Config) -> Option<String> {
+    fn asks(&self, seen: &pull::Config) -> bool {
         let asked = Self::asked_so_far(seen);
-        let new: Vec<String> = self
-            .spec
-            .events
-            .iter()
-            .filter(|event| !asked.names(&event.event_type(), &self.prefix.filter(event)))
-            .map(|event| event.event_type())
-            .collect();
-        (!new.is_empty()).then(|| {
-            format!(
-                "{} is requested, so the description must be \"{}\"",
-                new.join(", "),
-                self.asked_in(seen).describe(seen.description.as_deref())
-            )
-        })
+        let mut events = self.spec.events.iter();
+        events.any(|event| !asked.names(&event.event_type(), &self.prefix.filter(event)))
     }
 
     fn warn_of_everything(&self, seen: &pull::Config) {
@@ -248,21 +210,9 @@ impl Durable {
         })
     }
 
-    fn lacks(&self, seen: &pull::Config) -> Option<String> {
+    fn lacks(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
-        let lacking = without_covered(
-            self.filters
-                .iter()
-                .filter(|wanted| !captures(&filters, wanted))
-                .cloned(),
-        );
-        (!lacking.is_empty()).then(|| {
-            format!(
-                "filter is {}, must include {}",
-                filters.join(", "),
-                lacking.join(", ")
-            )
-        })
+        self.filters.iter().any(|wanted| !captures(&filters, wanted))
     }
 
     fn was_narrowed(&self) {
@@ -286,15 +236,8 @@ impl Durable {
         events.all(|event| !event.is_selection() && filters.contains(&self.prefix.filter(event)))
     }
 
-    fn changes(&self, seen: &pull::Config) -> Vec<String> {
-        // An operator may divide the bound between processes, so a process that may not change it
-        // accepts any value.
-        let bound = (self.provisioning == Provisioning::Create).then(|| self.in_flight_max());
-        settings::changes(seen, &self.spec, bound)
-    }
-
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
-        let mut config = settings::fitted(base, &self.spec, self.in_flight_max());
+        let mut config = settings::fitted(base, &self.spec);
         if self.many_filters && !self.service.is_empty() {
             config.metadata = service::named(config.metadata, &self.service);
         }
@@ -341,50 +284,8 @@ impl Durable {
             .map_err(|error| interrupted(format!("consumer `{name}` cannot be opened"), error))
     }
 
-    fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
-        let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
-        let filters: Vec<String> = filters_of_pull(config)
-            .iter()
-            .map(|filter| format!(" --filter='{filter}'"))
-            .collect();
-        let settings = format!(
-            "--wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}'",
-            config.ack_wait.as_millis(),
-            config.max_ack_pending,
-            filters.concat(),
-            self.asked_in(config).describe(config.description.as_deref())
-        );
-        let context = if changes.is_empty() {
-            format!(
-                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver={} {settings} --defaults",
-                self.deliver_option()
-            )
-        } else {
-            format!(
-                "consumer `{name}` has wrong settings: {}; change them with: nats consumer edit {stream} {name} {settings}",
-                changes.join("; ")
-            )
-        };
-        misfit(context)
-    }
-
-    fn deliver_option(&self) -> String {
-        match self.spec.start_at {
-            StartAt::New => "new".to_owned(),
-            StartAt::Time(time) => {
-                let ago = OffsetDateTime::now_utc() - time;
-                format!("{}s", ago.whole_seconds().max(0))
-            }
-            _ => "all".to_owned(),
-        }
-    }
-
     fn stream_subjects(&self) -> &[String] {
         &self.stream.cached_info().config.subjects
-    }
-
-    fn in_flight_max(&self) -> i64 {
-        i64::try_from(self.spec.in_flight_max).unwrap_or(i64::MAX)
     }
 }
 

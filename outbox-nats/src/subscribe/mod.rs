@@ -37,53 +37,11 @@ use crate::publish::outcome::is_temporary;
 use crate::stream::listing;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::stream::subject::{captures, is_plain_name};
-use crate::stream::{EventStream, Provisioning};
+use crate::stream::EventStream;
 use crate::subscribe::failure::{configuration, interrupted, misfit};
 use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::pull::connects;
 use crate::subscribe::subscription::JetStreamSubscription;
-
-/// How a [`JetStreamSubscriber`] subscribes.
-///
-/// ```
-/// # use outbox_nats::{Provisioning, SubscriberConfig};
-/// let config = SubscriberConfig::default().provisioning(Provisioning::VerifyOnly);
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SubscriberConfig {
-    /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
-    pub provisioning: Provisioning,
-    /// Half of the allowed silence of a server. The subscription is rebuilt after a silence of
-    /// twice this time, at least 4 s, and up to 1.5 s more.
-    #[doc(hidden)]
-    pub idle_heartbeat: Duration,
-    /// The name of this service in the metadata of its consumers. Default: the file name of the
-    /// program. If two services use one consumer name, they share its messages, and a warning is
-    /// logged.
-    #[doc(hidden)]
-    pub service: String,
-}
-
-impl Default for SubscriberConfig {
-    fn default() -> Self {
-        Self {
-            provisioning: Provisioning::default(),
-            idle_heartbeat: Duration::from_secs(5),
-            service: service::of_program(),
-        }
-    }
-}
-
-impl SubscriberConfig {
-    outbox_core::__setters! {
-        provisioning: Provisioning,
-        #[doc(hidden)]
-        idle_heartbeat: Duration,
-        #[doc(hidden)]
-        service: impl Into<String>,
-    }
-}
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
@@ -110,7 +68,12 @@ pub struct JetStreamSubscriber {
     client: Client,
     context: Context,
     stream: EventStream,
-    config: SubscriberConfig,
+    /// Half of the allowed silence of a server. The subscription is rebuilt after a silence of
+    /// twice this time, at least 4 s, and up to 1.5 s more.
+    idle_heartbeat: Duration,
+    /// The name of this service in the metadata of its consumers. If two services use one consumer
+    /// name, they share its messages, and a warning is logged.
+    service: String,
     may_read: Arc<MayRead>,
 }
 
@@ -131,34 +94,17 @@ impl JetStreamSubscriber {
             client,
             context,
             stream,
-            config: SubscriberConfig::default(),
+            idle_heartbeat: Duration::from_secs(5),
+            service: service::of_program(),
             may_read: Arc::default(),
         }
     }
 
-    /// Replaces the configuration. Open subscriptions keep their configuration.
-    #[must_use]
-    pub fn with_config(mut self, config: SubscriberConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// The client of this subscriber.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// The stream of this subscriber.
-    #[must_use]
-    pub fn stream(&self) -> &EventStream {
-        &self.stream
-    }
-
-    /// The configuration of this subscriber.
-    #[must_use]
-    pub fn config(&self) -> &SubscriberConfig {
-        &self.config
+    outbox_core::__setters! {
+        #[doc(hidden)]
+        idle_heartbeat: Duration,
+        #[doc(hidden)]
+        service: impl Into<String>,
     }
 
     pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
@@ -265,20 +211,18 @@ impl Subscriber for JetStreamSubscriber {
             filters: self.stream.consumer_filters(events, consumer.whole_aggregates),
             prefix: self.stream.prefix.clone(),
             has_shards: self.stream.shards.is_some(),
-            provisioning: self.config.provisioning,
             // The server's version is known only after the first answer.
             many_filters: self.client.is_server_compatible(2, 10, 0),
-            service: self.config.service.clone(),
+            service: self.service.clone(),
         };
         let consumer_handle = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
-        let heartbeat = self.config.idle_heartbeat;
         let info = consumer_handle.cached_info();
         let started_at = consumer::started_at(info);
         let oracle = Oracle::new(durable, started_at);
         let (client, context) = (self.client.clone(), self.context.clone());
         let subscription = JetStreamSubscription::new(client, context, consumer_handle, oracle, connects);
-        Ok(subscription.pulling(consumer.prefetch, heartbeat))
+        Ok(subscription.pulling(consumer.prefetch, self.idle_heartbeat))
     }
 
     /// Sends one request of at most 5 s.

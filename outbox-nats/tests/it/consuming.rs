@@ -194,12 +194,12 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
 
 async fn late_caller_gets_no_silence_error(nats: &Nats) {
     nats.provision().await;
-    let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
+    let subscriber = nats.subscriber().idle_heartbeat(Duration::from_secs(1));
     let spec = ConsumerSpec {
         prefetch: 1,
         ..consumer(&[&PLACED])
     };
-    let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
+    let mut subscription = subscribe(&subscriber, &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
     // The pause exceeds the server's allowed silence of 4 s.
@@ -212,9 +212,9 @@ async fn late_caller_gets_no_silence_error(nats: &Nats) {
 /// answer later requests.
 async fn consumer_deleted_between_requests_is_gone(nats: &Nats) {
     nats.provision().await;
-    let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
+    let subscriber = nats.subscriber().idle_heartbeat(Duration::from_secs(1));
     let spec = consumer(&[&PLACED]);
-    let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
+    let mut subscription = subscribe(&subscriber, &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox_core::{ConsumerSpec, Subscriber as _, SubscriberError, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, ReplayPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
-use outbox_nats::{JetStreamSubscriber, Provisioning};
+use outbox_nats::JetStreamSubscriber;
 use tracing::Dispatch;
 use tracing::subscriber::set_default;
 use tracing_subscriber::Layer;
@@ -24,7 +24,6 @@ on_both_servers! {
     limits_that_reject_pull_requests_are_removed,
     the_ack_wait_of_another_version_is_not_lowered,
     replay_at_the_original_speed_is_refused,
-    verify_only_changes_no_consumer,
     unchangeable_consumer_is_refused,
     silent_streams_are_refused,
 }
@@ -109,9 +108,6 @@ async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
         let seen = nats.consumer_info(&spec(wanted)).await.config.ack_wait;
         assert_eq!(seen, Duration::from_secs(expected), "after {wanted} s");
     }
-    let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
-    let subscriber = nats.subscriber().with_config(verify_only);
-    subscribe(&subscriber, &spec(30)).await;
 }
 
 async fn replay_at_the_original_speed_is_refused(nats: &Nats) {
@@ -126,43 +122,6 @@ async fn replay_at_the_original_speed_is_refused(nats: &Nats) {
     stream.create_consumer(config).await.unwrap();
     let error = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
     assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-}
-
-async fn verify_only_changes_no_consumer(nats: &Nats) {
-    nats.provision().await;
-    let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
-    let subscriber = nats.subscriber().with_config(verify_only);
-    let error = subscribe_error(&subscriber, &consumer(&[&PLACED])).await;
-    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("nats consumer add {} billing", nats.name)),
-        "{error}"
-    );
-
-    nats.subscribe(&consumer(&[&PLACED])).await;
-    subscribe(&subscriber, &consumer(&[&PLACED])).await;
-    let before = nats.consumer_info(&consumer(&[&PLACED])).await.config;
-    for (different, seen, needed) in [
-        (
-            ConsumerSpec {
-                ack_wait: Duration::from_secs(70),
-                ..consumer(&[&PLACED])
-            },
-            "30s",
-            "70s",
-        ),
-        (consumer(&[&PLACED, &SHIPPED]), ".placed", ".shipped"),
-    ] {
-        let error = subscribe_error(&subscriber, &different).await;
-        assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-        let text = error.to_string();
-        assert!(text.contains(seen) && text.contains(needed), "{error}");
-        let edit = format!("nats consumer edit {} billing --wait=", nats.name);
-        assert!(text.contains(&edit) && text.ends_with("]'"), "{error}");
-    }
-    assert_eq!(nats.consumer_info(&consumer(&[&PLACED])).await.config, before);
 }
 
 async fn unchangeable_consumer_is_refused(nats: &Nats) {
@@ -269,8 +228,7 @@ async fn consumer_metadata_names_the_last_service() {
     let _second = Dispatch::new(tracing_subscriber::registry());
     let _listening = set_default(tracing_subscriber::registry().with(log.clone()));
     for (service, warnings) in [("shop", 0), ("mail", 1), ("mail", 1)] {
-        let config = nats.subscriber_config().service(service);
-        drop(subscribe(&nats.subscriber().with_config(config), &spec).await);
+        drop(subscribe(&nats.subscriber().service(service), &spec).await);
         let metadata = nats.consumer_info(&spec).await.config.metadata;
         assert_eq!(metadata["outbox-service"], service);
         assert_eq!(log.0.load(Ordering::Relaxed), warnings, "{service}");

@@ -15,7 +15,7 @@ use outbox_nats::async_nats::jetstream::{self, stream};
 use outbox_nats::async_nats::{Client, ConnectOptions};
 use outbox_nats::{
     EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
-    ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
+    ProvisionError, PublisherConfig, SubjectPrefix, connect, connect_options,
 };
 use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
@@ -120,16 +120,11 @@ impl Nats {
         publish(&self.publisher(), message).await;
     }
 
-    pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
-        self.stream()
-            .subscriber(self.client.clone())
-            .with_config(self.subscriber_config())
-    }
-
     /// With a shorter heartbeat, a rebuilt subscription misses in-flight messages until their
     /// redelivery.
-    pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
-        SubscriberConfig::default().idle_heartbeat(Duration::from_secs(15))
+    pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
+        let subscriber = self.stream().subscriber(self.client.clone());
+        subscriber.idle_heartbeat(Duration::from_secs(15))
     }
 
     pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
@@ -137,10 +132,8 @@ impl Nats {
     }
 
     pub(crate) async fn subscribe_impatiently(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
-        let impatient = self
-            .subscriber_config()
-            .idle_heartbeat(Duration::from_millis(500));
-        subscribe(&self.subscriber().with_config(impatient), consumer).await
+        let impatient = self.subscriber().idle_heartbeat(Duration::from_millis(500));
+        subscribe(&impatient, consumer).await
     }
 
     pub(crate) async fn consumer_info(&self, spec: &ConsumerSpec) -> jetstream::consumer::Info {

@@ -319,9 +319,7 @@ async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
     publish(&publisher, &message(&SHIPPED, "1", 3)).await;
     publish(&publisher, &message(&PLACED, "1", 4)).await;
     let stream = nats.stream().with_strong_mode();
-    let subscriber = stream
-        .subscriber(nats.client.clone())
-        .with_config(nats.subscriber_config());
+    let subscriber = stream.subscriber(nats.client.clone());
     let subscribe = async |events: &[&'static EventDescriptor]| {
         environment::subscribe(&subscriber, &consumer(events)).await
     };

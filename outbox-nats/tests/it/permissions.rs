@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox_core::{
     Delivery as _, EventDescriptor, Publisher as _, StreamLog as _, Subscriber as _, Subscription as _,
 };
-use outbox_nats::{EventStream, Provisioning};
+use outbox_nats::EventStream;
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, answered, asked_for, consumer, event_on, message, receive, subscribe,
@@ -22,9 +22,8 @@ const USERS: [User; 6] = [
     User::new("creator", &["consumer", "make-consumer"]),
 ];
 
-async fn consume(nats: &Nats, provisioning: Provisioning) {
-    let config = nats.subscriber_config().provisioning(provisioning);
-    let subscriber = nats.subscriber().with_config(config);
+async fn consume(nats: &Nats) {
+    let subscriber = nats.subscriber();
     answered(async || subscriber.facts().await).await;
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = subscribe(&subscriber, &spec).await;
@@ -84,9 +83,9 @@ async fn each_part_works_with_its_permissions(variable: &'static str) {
         answered(async || strong.publish(&placed).await).await;
     }
 
-    consume(&users.nats("creator").await, Provisioning::Create).await;
+    consume(&users.nats("creator").await).await;
     admin.publish(&message(&PLACED, "2", 1)).await;
-    consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
+    consume(&users.nats("consumer").await).await;
 
     assert_eq!(
         users.refused(),

@@ -98,10 +98,7 @@ async fn killed_node_interrupts_subscriptions_without_loss() {
     let consumer = format!("{}.{}", observer.name, spec().name);
     let leader = observer.leader(&consumer).await;
     let nats = cluster.nats_at(&leader).await;
-    let subscriber = observer
-        .stream()
-        .subscriber(nats.client.clone())
-        .with_config(observer.subscriber_config());
+    let subscriber = observer.stream().subscriber(nats.client.clone());
     let mut subscription = subscribe(&subscriber, &spec()).await;
     publish(&observer, 0..200).await;
     let mut handled = HashSet::new();
