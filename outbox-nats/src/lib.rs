@@ -59,7 +59,7 @@ mod subscribe;
 pub mod hints;
 
 pub use async_nats;
-pub use connect::address::Servers;
+pub use connect::address::servers;
 pub use connect::credentials::connect_options_with_credentials;
 pub use connect::denials::Denial;
 pub use connect::{

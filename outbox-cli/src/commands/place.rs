@@ -203,7 +203,7 @@ impl Place {
     ) -> Result<Client, Failure> {
         let connecting = async {
             let options = servers::options(&self.outbox).await?;
-            let servers = servers::of(&self.outbox)?;
+            let servers = self.outbox.nats_url.expose();
             Ok::<_, Failure>(connect_with_events(servers, options, on_event).await?)
         };
         let connected = tokio::time::timeout(CONNECT_MAX.min(self.timeout), connecting).await;

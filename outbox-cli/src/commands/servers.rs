@@ -2,16 +2,13 @@
 
 use outbox::Failure;
 use outbox::nats::async_nats::{ConnectOptions, ServerAddr};
-use outbox::nats::{Servers as _, connect_options, connect_options_with_credentials, inbox_prefix_of};
+use outbox::nats::{connect_options, connect_options_with_credentials, inbox_prefix_of, servers};
 
 use crate::config::Outbox;
 
 /// An error omits the server address, which may contain a password.
-pub(super) fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
-    outbox
-        .nats_url
-        .expose()
-        .servers()
+fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
+    servers(outbox.nats_url.expose())
         .map_err(|_| "the address of nats is malformed; use `nats://host:port`".into())
 }
 

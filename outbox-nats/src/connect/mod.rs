@@ -17,7 +17,6 @@ use std::time::Duration;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use percent_encoding::percent_decode_str;
 
-use crate::connect::address::Servers;
 use crate::connect::connection::Origin;
 use crate::connect::denials::Reports;
 use crate::connect::events::Notices;
@@ -92,7 +91,7 @@ pub(crate) async fn connect_when_up(
 ) -> Result<Client, ConnectError> {
     let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
     loop {
-        let error = match connect(servers.clone(), options.clone()).await {
+        let error = match open(servers.clone(), options.clone(), |_| {}).await {
             Err(error) if error.is_out_of_reach() => error,
             outcome => return outcome,
         };
@@ -108,7 +107,7 @@ pub(crate) async fn connect_when_up(
 
 /// Connects, and logs connection events.
 ///
-/// `servers` is an address such as `nats://127.0.0.1:4222`, or several addresses of one cluster.
+/// `servers` is an address such as `nats://127.0.0.1:4222`, or several, separated by commas.
 /// The options are used unchanged, with two exceptions:
 ///
 /// * The event callback is replaced by logging; see [`connect_with_events`].
@@ -124,7 +123,7 @@ pub(crate) async fn connect_when_up(
 ///
 /// [`ConnectError`] if no server can be reached or the server rejects the credentials. While
 /// `retry_on_initial_connect` is set, the call never fails.
-pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<Client, ConnectError> {
+pub async fn connect(servers: impl AsRef<str>, options: ConnectOptions) -> Result<Client, ConnectError> {
     connect_with_events(servers, options, |_| {}).await
 }
 
@@ -136,11 +135,18 @@ pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<C
 ///
 /// The same errors as [`connect`].
 pub async fn connect_with_events(
-    servers: impl Servers,
+    servers: impl AsRef<str>,
     options: ConnectOptions,
     on_event: impl Fn(&Event) + Send + Sync + 'static,
 ) -> Result<Client, ConnectError> {
-    let servers = parse(servers)?;
+    open(parse(servers)?, options, on_event).await
+}
+
+async fn open(
+    servers: Vec<ServerAddr>,
+    options: ConnectOptions,
+    on_event: impl Fn(&Event) + Send + Sync + 'static,
+) -> Result<Client, ConnectError> {
     let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
     let (reports, notices) = (Arc::new(Reports::new()), Arc::new(Notices::new(names.clone())));
     let user = user_of(&servers);
@@ -170,8 +176,8 @@ pub async fn connect_with_events(
 
 /// Parses server addresses. A malformed address may hold a password, so the error omits the
 /// address.
-pub(crate) fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
-    servers.servers().map_err(malformed)
+pub(crate) fn parse(servers: impl AsRef<str>) -> Result<Vec<ServerAddr>, ConnectError> {
+    address::servers(servers.as_ref()).map_err(malformed)
 }
 
 fn malformed(error: std::io::Error) -> ConnectError {
@@ -342,12 +348,9 @@ mod tests {
         let _second = tracing::Dispatch::new(log.clone());
         let _guard = tracing::subscriber::set_default(log.clone());
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let servers = [
-            "nats://127.0.0.1:1".to_owned(),
-            format!("nats://{}", silent.local_addr().unwrap()),
-        ];
+        let servers = format!("nats://127.0.0.1:1,nats://{}", silent.local_addr().unwrap());
         let stream = crate::EventStream::new("orders");
-        let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers.as_slice()));
+        let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers));
         assert!(waiting.await.is_err(), "connected");
         let told = log.0.lock().unwrap().clone();
         let distinct: HashSet<_> = told.iter().collect();

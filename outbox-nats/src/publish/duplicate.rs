@@ -3,14 +3,13 @@
 //! JetStream drops a message with a known id, whatever its contents. Two outboxes on one stream may
 //! use the same id for different events; the second event is acknowledged but not stored.
 
-use async_nats::jetstream::stream::RawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
-use crate::stream::headers;
+use crate::stream::{headers, message as stored_message};
 
 /// Fails if the stored message has another event. A message that the stream has deleted since
 /// counts as the same. The source is not compared, because an operator may change the source.
@@ -21,20 +20,10 @@ pub(crate) async fn check(
     receipt: Receipt,
     deadline: Instant,
 ) -> Result<Receipt, PublishError> {
+    let (stream, sequence) = (attempt.stream, receipt.stream_sequence);
     let reading = publisher.connected(async |live| {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| not_checked(publisher, attempt, error);
-        let stream = live
-            .context
-            .get_stream_no_info(attempt.stream)
-            .await
-            .map_err(|error| failed(error.into()))?;
-        // The message is read from the stream's leader, because a replica may not have the message
-        // yet.
-        match stream.get_raw_message(receipt.stream_sequence).await {
-            Ok(stored) => Ok(Some(stored)),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(failed(error.into())),
-        }
+        let stored = stored_message::at(&live.context, stream, sequence).await;
+        stored.map_err(|error| not_checked(publisher, attempt, error.into()))
     });
     let stored = match timeout_at(deadline, reading).await {
         Ok(stored) => stored?,

@@ -6,8 +6,8 @@ use outbox_core::{FailureClass, Message, PublishError, codec};
 use crate::publish::JetStreamPublisher;
 use crate::stream::admission::{self, Refusal, StreamOutlook};
 use crate::stream::consumers::{self, StreamReading};
-use crate::stream::headers;
 use crate::stream::listing::message_id;
+use crate::stream::{headers, message as stored_message};
 
 impl JetStreamPublisher {
     /// Reads the state of the stream. Waits at most 2 s for the connection, and
@@ -76,13 +76,11 @@ impl JetStreamPublisher {
             PublishError::new(FailureClass::Unknown, context).with_source(error)
         };
         self.connected(async |live| {
-            let stream = live.context.get_stream(name).await;
-            let stream = stream.map_err(|error| failed(error.into()))?;
-            let found = stream.get_raw_message(stream_sequence).await;
+            let found = stored_message::at(&live.context, name, stream_sequence).await;
             let found = found.map_err(|error| failed(error.into()))?;
-            if message_id(&found.headers) != Some(message.id) {
+            let Some(found) = found.filter(|found| message_id(&found.headers) == Some(message.id)) else {
                 return Ok(None);
-            }
+            };
             let source = codec::source(&headers::decode(&found.headers));
             source.map(Some).map_err(|error| failed(error.into()))
         })

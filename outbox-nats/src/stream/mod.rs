@@ -17,7 +17,6 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions};
 use outbox_core::{EventDescriptor, Message};
 
-use crate::connect::address::Servers;
 use crate::connect::{self, ConnectError, connect_options, inbox_prefix_of};
 use crate::publish::{JetStreamPublisher, PublisherConfig};
 use crate::stream::subject::{
@@ -230,13 +229,13 @@ impl EventStream {
     /// # Cancellation
     ///
     /// Dropping the future closes the connection if it is already open.
-    pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
+    pub async fn connect(&self, servers: impl AsRef<str>) -> Result<Client, ConnectError> {
         let servers = connect::parse(servers)?;
         let mut options = connect_options().name(format!("outbox {}", self.name));
         if let Some(prefix) = inbox_prefix_of(&servers) {
             options = options.custom_inbox_prefix(prefix);
         }
-        self.connect_with(servers, options).await
+        connect::connect_when_up(servers, options).await
     }
 
     /// Connects as [`Self::connect`], but with the caller's options. Start from
@@ -252,7 +251,7 @@ impl EventStream {
     /// The same as for [`Self::connect`].
     pub async fn connect_with(
         &self,
-        servers: impl Servers,
+        servers: impl AsRef<str>,
         options: ConnectOptions,
     ) -> Result<Client, ConnectError> {
         connect::connect_when_up(connect::parse(servers)?, options).await

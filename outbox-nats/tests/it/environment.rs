@@ -295,7 +295,7 @@ pub(crate) async fn refused<T, E: Failure>(request: impl AsyncFnMut() -> Result<
     outcome(request).await.err().expect("a refusal")
 }
 
-pub(crate) async fn connected(servers: impl outbox_nats::Servers, options: ConnectOptions) -> Client {
+pub(crate) async fn connected(servers: impl AsRef<str>, options: ConnectOptions) -> Client {
     let stream = EventStream::default();
     let connected = timeout(LONG, stream.connect_with(servers, options)).await;
     connected.expect("a server that answers").unwrap()

@@ -64,7 +64,7 @@ impl PrivateCluster {
 
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
-        Nats::with(connected(urls.as_slice(), connect_options()).await)
+        Nats::with(connected(urls.join(","), connect_options()).await)
     }
 
     pub(crate) async fn nats_at(&self, name: &str) -> Nats {

@@ -43,8 +43,6 @@ pub struct StreamReport {
     pub created: bool,
     /// Subjects that this call added to an existing stream.
     pub subjects_added: Vec<String>,
-    /// The previous duplicate window, if this call raised the window.
-    pub duplicate_window_before: Option<Duration>,
     /// Settings that may lose or repeat messages. The call logs the settings and does not change
     /// them.
     pub warnings: Vec<String>,
@@ -122,9 +120,6 @@ impl EventStream {
             if plan.raise_duplicate_window {
                 seen.raw["duplicate_window"] =
                     Value::from(u64::try_from(self.duplicate_window.as_nanos()).unwrap_or(u64::MAX));
-                report
-                    .duplicate_window_before
-                    .get_or_insert(seen.typed.duplicate_window);
             }
             update(&context, &self.name, &seen.raw).await?;
             tracing::info!(stream = self.name, added = ?plan.subjects_added, "stream updated");
