@@ -70,10 +70,7 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
 
     let narrow = stream.clone().with_subject(nats.prefix.filter(&PLACED));
     let error = refused(async || narrow.provision_for(&nats.client, [&PLACED]).await).await;
-    assert!(
-        matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == aggregates),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&aggregates), "{error}");
     answered(async || stream.provision_for(&nats.client, [&PLACED, &SHIPPED]).await).await;
 
     let publisher = stream.publisher(nats.client.clone());
@@ -100,10 +97,7 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
 async fn all_linked_events_are_provisioned(nats: &Nats) {
     let orders = nats.stream().with_subject(format!("{}.order.>", nats.prefix));
     let error = refused(async || orders.provision(&nats.client).await).await;
-    assert!(
-        matches!(&error, ProvisionError::Uncaptured { what, .. } if what == "event `account.credited`"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("event `account.credited`"), "{error}");
     let report = answered(async || nats.stream().provision(&nats.client).await).await;
     assert!(report.created);
 }
@@ -152,7 +146,7 @@ async fn shards_and_strong_mode_exclude_each_other(nats: &Nats) {
         nats.stream().with_subject_shards(65_537),
     ] {
         let error = stream.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
-        assert!(matches!(error, ProvisionError::Spec { .. }), "{error}");
+        assert!(matches!(error, ProvisionError::Misfit { .. }), "{error}");
         let error = stream
             .publisher(nats.client.clone())
             .preflight()

@@ -58,7 +58,6 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
 async fn verify_only_reports_a_missing_stream(nats: &Nats) {
     let spec = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     let error = refusal(nats, &spec, &[&PLACED]).await;
-    assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
     assert!(
         error.to_string().contains(&format!(
             "nats stream add {} --subjects='{}.>'",
@@ -81,35 +80,20 @@ async fn retention_that_deletes_ids_is_refused(nats: &Nats) {
     };
     nats.jetstream().create_stream(config).await.unwrap();
     let error = refusal(nats, &nats.stream(), &[&PLACED]).await;
-    assert!(
-        matches!(
-            error,
-            ProvisionError::Setting {
-                setting: "retention",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(error.to_string().contains("`retention`"), "{error}");
 }
 
 async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
     let subject = format!("{}.order.*.placed", nats.prefix);
     let spec = nats.stream().with_subject(subject);
     let error = refusal(nats, &spec, &[&PLACED, &SHIPPED]).await;
-    assert!(
-        matches!(&error, ProvisionError::Uncaptured { what, .. } if what == "event `order.shipped`"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("event `order.shipped`"), "{error}");
 
     provision(nats, &spec, &[&PLACED]).await;
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     let error = refusal(nats, &verify, &[&PLACED, &SHIPPED]).await;
     let missing = format!("{}.order.*.shipped", nats.prefix);
-    assert!(
-        matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == missing),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&missing), "{error}");
 }
 
 async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
@@ -118,7 +102,7 @@ async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
     let legacy = event_on("shipped", subject.clone());
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     let error = refusal(nats, &verify, &[&PLACED, legacy]).await;
-    assert!(matches!(error, ProvisionError::Uncaptured { .. }), "{error}");
+    assert!(error.to_string().contains(&subject), "{error}");
     let report = provision(nats, &nats.stream(), &[&PLACED, legacy]).await;
     assert_eq!(report.subjects_added, [subject]);
     provision(nats, &verify, &[&PLACED, legacy]).await;
@@ -129,7 +113,7 @@ async fn only_a_short_duplicate_window_is_changed(nats: &Nats) {
     provision(nats, &short, &[&PLACED]).await;
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     let error = refusal(nats, &verify, &[&PLACED]).await;
-    assert!(matches!(error, ProvisionError::DuplicateWindow { .. }), "{error}");
+    assert!(error.to_string().contains("--dupe-window=600s"), "{error}");
 
     provision(nats, &nats.stream(), &[&PLACED]).await;
     provision(nats, &short, &[&PLACED]).await;
@@ -170,7 +154,7 @@ async fn error_names_the_stream_that_has_the_subject(nats: &Nats) {
     let spec = other.stream().with_prefix(nats.prefix.as_str()).unwrap();
     let error = refusal(nats, &spec, &[&PLACED]).await;
     assert!(
-        matches!(&error, ProvisionError::SubjectTaken { other, .. } if *other == nats.name),
+        error.to_string().contains(&format!("overlaps with stream `{}`", nats.name)),
         "{error}"
     );
 }

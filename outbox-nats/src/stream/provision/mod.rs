@@ -65,9 +65,9 @@ impl EventStream {
     ///
     /// [`ProvisionError`]. Only [`ProvisionError::Unavailable`] may be temporary.
     pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
-        let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {
-            stream: self.name.clone(),
-            source,
+        let events = Catalogue::linked().map_err(|source| ProvisionError::Misfit {
+            problem: format!("the events of stream `{}` cannot be listed", self.name),
+            source: Some(source.into()),
         })?;
         self.provision_for(client, events.iter()).await
     }
@@ -171,11 +171,10 @@ impl EventStream {
     ///
     /// [`ProvisionError::Spec`] if the description contradicts itself.
     pub fn check(&self) -> Result<(), ProvisionError> {
-        let spec = |reason| ProvisionError::Spec {
-            stream: self.name.escape_debug().to_string(),
-            reason,
-        };
-        self.contradiction().map_or(Ok(()), |reason| Err(spec(reason)))
+        let name = self.name.escape_debug();
+        let invalid =
+            |reason| ProvisionError::misfit(format!("description of stream `{name}` is invalid: {reason}"));
+        self.contradiction().map_or(Ok(()), |reason| Err(invalid(reason)))
     }
 }
 
@@ -207,10 +206,8 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
     // A newer server may send values that this client cannot parse.
-    let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Refused {
-        stream: name.to_owned(),
-        source: source.into(),
-    })?;
+    let typed =
+        serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::unreadable(name, source))?;
     Ok(Some(Seen {
         typed,
         raw,
@@ -271,11 +268,9 @@ async fn refused_change(
             if let Ok(other) = context.stream_by_subject(subject).await
                 && other != name
             {
-                return ProvisionError::SubjectTaken {
-                    stream: name.to_owned(),
-                    subject: subject.clone(),
-                    other,
-                };
+                return ProvisionError::misfit(format!(
+                    "subject `{subject}` of stream `{name}` overlaps with stream `{other}`; use that stream, or another subject prefix"
+                ));
             }
         }
     }
