@@ -6,7 +6,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, QueryResult};
 
 use super::failure::{failed, setup, unless_missing};
 use super::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
-use super::sql::{LOGGED, Names, statement};
+use super::sql::{Names, statement};
 use super::{LogError, PostgresLog, table};
 
 pub(crate) async fn check(log: &PostgresLog) -> Result<(), LogError> {
@@ -154,7 +154,7 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
         "SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}')::oid AND {}) AS is_right \
          FROM pg_publication p WHERE p.pubname = $1",
         names.messages.replace('\'', "''"),
-        is_right()
+        IS_RIGHT
     );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
@@ -169,14 +169,8 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
-/// A condition on the publication: all inserts, with all columns. The status filter of earlier
-/// versions excludes no logged message.
-fn is_right() -> String {
-    format!(
-        "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL \
-         AND (r.prqual IS NULL OR pg_get_expr(r.prqual, r.prrelid) = '(status = {LOGGED})')"
-    )
-}
+/// A condition on the publication: all inserts, with all columns.
+const IS_RIGHT: &str = "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL AND r.prqual IS NULL";
 
 /// An SQL expression whose text changes with each change of the publication, even a reverted
 /// change. Null while the publication is missing or wrong. Takes no locks.
@@ -189,7 +183,7 @@ pub(crate) fn version_of_publication(names: &Names) -> String {
          WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}')::oid AND {})",
         names.slot,
         names.messages.replace('\'', "''"),
-        is_right()
+        IS_RIGHT
     )
 }
 

@@ -10,18 +10,15 @@
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, StoreError};
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
 use super::check::{Publication, not_set_up, publication, version_of_publication, wrong_publication};
-use super::failure::{setup, sqlstate, trouble};
+use super::failure::{setup, sqlstate, trouble, unless_missing};
 use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
 use super::sql::{LOGGED, Names, statement};
 use super::{LogError, PostgresLog, PostgresLogReader, table};
 
 const IN_USE: &str = "55006";
-/// The table `outbox_log` is missing, or of an earlier version.
-const NO_TABLE: &str = "42P01";
-const NO_COLUMN: &str = "42703";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
@@ -86,26 +83,20 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Stored, StoreE
         version_of_publication(names),
         names.log
     );
-    let row = db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await;
-    let read = |row: QueryResult| {
+    let context = "the stored position could not be read";
+    let row = db.query_one_raw(statement(sql, [names.slot.clone().into()]));
+    let row = unless_missing(row.await).map_err(trouble(context))?;
+    let row = row.ok_or_else(|| off(names))?;
+    let read = || {
         Ok(Stored {
             position: table::position(&row, "position")?,
             is_here: row.try_get("", "here")?,
             is_published: row.try_get("", "published")?,
         })
     };
-    match row {
-        Ok(Some(row)) => read(row).map_err(trouble("the stored position could not be read")),
-        Ok(None) => Err(off(names)),
-        Err(error) if matches!(sqlstate(&error).as_deref(), Some(NO_TABLE | NO_COLUMN)) => Err(off(names)),
-        Err(error) => Err(trouble("the stored position could not be read")(error)),
-    }
+    read().map_err(trouble(context))
 }
 
-/// Fails without the publication: new messages are then not in the log. They stay logged, and the
-/// table adopts them when the table is published again.
 async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<(), StoreError> {
     match publication(db, names).await? {
         Publication::Right => Ok(()),

@@ -39,33 +39,29 @@ enum Column {
     Status,
 }
 
-const COLUMNS: [(Column, &str); 16] = [
-    (Column::RowId, "row_id"),
-    (Column::Id, "id"),
-    (Column::EventId, "event_id"),
-    (Column::PartitionNo, "partition_no"),
-    (Column::AggregateType, "aggregate_type"),
-    (Column::AggregateId, "aggregate_id"),
-    (Column::Sequence, "sequence"),
-    (Column::EventType, "event_type"),
-    (Column::EventVersion, "event_version"),
-    (Column::Subject, "subject"),
-    (Column::ContentType, "content_type"),
-    (Column::Payload, "payload"),
-    (Column::Headers, "headers"),
-    (Column::CreatedAt, "created_at"),
-    (Column::AvailableAt, "available_at"),
-    (Column::Status, "status"),
+/// In the order of [`Column`].
+const COLUMNS: [&str; 16] = [
+    "row_id",
+    "id",
+    "event_id",
+    "partition_no",
+    "aggregate_type",
+    "aggregate_id",
+    "sequence",
+    "event_type",
+    "event_version",
+    "subject",
+    "content_type",
+    "payload",
+    "headers",
+    "created_at",
+    "available_at",
+    "status",
 ];
 
 impl Column {
-    fn named(name: &str) -> Option<Self> {
-        let found = COLUMNS.iter().find(|(_, known)| *known == name);
-        found.map(|(column, _)| *column)
-    }
-
     fn name(self) -> &'static str {
-        COLUMNS[self as usize].1
+        COLUMNS[self as usize]
     }
 }
 
@@ -76,7 +72,8 @@ pub(crate) struct Transaction {
     pub(crate) passed_from: Position,
 }
 
-type Columns = Vec<Option<Column>>;
+/// Indexes into [`COLUMNS`]; other columns are skipped.
+type Columns = Vec<Option<usize>>;
 
 /// Decodes rows. Column names are looked up once per table, because a backlog has many rows.
 #[derive(Debug, Default)]
@@ -125,7 +122,8 @@ fn table(data: &mut Bytes) -> Result<(u32, Columns), StoreError> {
     let mut columns = Vec::with_capacity(count.into());
     for _ in 0..count {
         data.try_get_u8().map_err(truncated)?;
-        columns.push(Column::named(&text_to_zero(data)?));
+        let name = text_to_zero(data)?;
+        columns.push(COLUMNS.iter().position(|known| *known == name));
         data.try_get_u64().map_err(truncated)?;
     }
     Ok((oid, columns))
@@ -143,7 +141,7 @@ struct Row {
 }
 
 impl Row {
-    fn read(columns: &[Option<Column>], mut data: Bytes) -> Result<Self, StoreError> {
+    fn read(columns: &[Option<usize>], mut data: Bytes) -> Result<Self, StoreError> {
         let count = data.try_get_u16().map_err(truncated)?;
         let mut values = [const { None }; COLUMNS.len()];
         for column in columns.iter().take(count.into()) {
@@ -157,7 +155,7 @@ impl Row {
                     }
                     let value = data.split_to(length);
                     if let Some(column) = column {
-                        values[*column as usize] = Some(value);
+                        values[*column] = Some(value);
                     }
                 }
                 // No used column has a type without a binary format.

@@ -261,22 +261,8 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
         names.log
     );
     let context = "the table outbox_log could not be created";
-    table::write(db, statement(sql, []))
-        .await
-        .map_err(failed(context))?;
-    // A table of an earlier version lacks two columns; the next opening recreates the slot and
-    // fills both columns.
-    let sql = "SELECT count(*) < 2 AS value FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
-               AND attname IN ('publication', 'adopted_to')";
-    let is_old: Result<bool, _> = table::value(db, statement(sql, [names.log.clone().into()])).await;
-    if !is_old.map_err(failed(context))? {
-        return Ok(());
-    }
-    change_table(db, &names.log, &[format!(
-        "ALTER TABLE {} ADD COLUMN IF NOT EXISTS publication text, ADD COLUMN IF NOT EXISTS adopted_to bigint NOT NULL DEFAULT 0",
-        names.log
-    )])
-    .await
+    let created = table::write(db, statement(sql, [])).await;
+    created.map(drop).map_err(failed(context))
 }
 
 async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {

@@ -116,28 +116,24 @@ pub(crate) fn no_free_slot() -> LogError {
 async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     match sqlstate(&error).as_deref() {
         Some("57014") => {
-            let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS them FROM ( \
-                       SELECT pg_catalog.format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
-                       FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() \
-                       UNION ALL SELECT pg_catalog.format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
-                       FROM pg_prepared_xacts) open";
-            let row = db.query_one_raw(statement(sql, [])).await;
-            let them = row
-                .ok()
-                .flatten()
-                .and_then(|row| row.try_get::<Option<String>>("", "them").ok().flatten());
-            LogError::Setup(SetupProblem::new(
-                SetupKind::OpenTransactions,
-                format!("open transactions have blocked the creation of the replication slot for {WAITS}"),
-                format!(
-                    "end them and call again: {}",
-                    them.unwrap_or_else(|| "none is open now".to_owned())
-                ),
-            ))
+            let seen = format!("open transactions have blocked the creation of the replication slot for {WAITS}");
+            let repair = format!("end them and call again: {}", open_transactions(db).await);
+            LogError::Setup(SetupProblem::new(SetupKind::OpenTransactions, seen, repair))
         }
         Some("53400") => no_free_slot(),
         _ => failed("the replication slot could not be created")(error),
     }
+}
+
+/// The open transactions of the server, for an error.
+pub(crate) async fn open_transactions(db: &DatabaseConnection) -> String {
+    let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS value FROM ( \
+               SELECT pg_catalog.format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
+               FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL AND pid <> pg_backend_pid() \
+               UNION ALL SELECT pg_catalog.format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
+               FROM pg_prepared_xacts) open";
+    let open: Result<Option<String>, _> = table::value(db, statement(sql, [])).await;
+    open.ok().flatten().unwrap_or_else(|| "none is open now".to_owned())
 }
 
 pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {
