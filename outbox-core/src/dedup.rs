@@ -20,7 +20,6 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::EventId;
@@ -71,28 +70,6 @@ pub trait DedupStore: Send + Sync + 'static {
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
-impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
-    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
-        (**self).claim(key, lease)
-    }
-
-    fn complete<'a>(
-        &'a self,
-        key: &'a DedupKey,
-        token: ClaimToken,
-        retention: Duration,
-    ) -> DedupFuture<'a, bool> {
-        (**self).complete(key, token, retention)
-    }
-
-    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
-        (**self).release(key, token)
-    }
-
-    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
-        (**self).preflight(retention)
-    }
-}
 
 /// An event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

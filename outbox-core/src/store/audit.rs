@@ -235,46 +235,34 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    const KNOWN: [Self; 16] = [
-        Self::Retry,
-        Self::Skip,
-        Self::Replay,
-        Self::Resume,
-        Self::Forget,
-        Self::Pause,
-        Self::Unpause,
-        Self::Reconcile,
-        Self::InitLog,
-        Self::DropLog,
-        Self::RetryLetters,
-        Self::CancelRetry,
-        Self::DiscardLetters,
-        Self::EraseLetters,
-        Self::PauseConsumer,
-        Self::ResumeConsumer,
+    const STORED: [(Self, &str); 16] = [
+        (Self::Retry, "retry"),
+        (Self::Skip, "skip"),
+        (Self::Replay, "replay"),
+        (Self::Resume, "resume"),
+        (Self::Forget, "forget"),
+        (Self::Pause, "pause"),
+        (Self::Unpause, "unpause"),
+        (Self::Reconcile, "reconcile"),
+        (Self::InitLog, "init-log"),
+        (Self::DropLog, "drop-log"),
+        (Self::RetryLetters, "retry-letters"),
+        (Self::CancelRetry, "cancel-retry"),
+        (Self::DiscardLetters, "discard-letters"),
+        (Self::EraseLetters, "erase-letters"),
+        (Self::PauseConsumer, "pause-consumer"),
+        (Self::ResumeConsumer, "resume-consumer"),
     ];
 
     /// The stored word.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Retry => "retry",
-            Self::Skip => "skip",
-            Self::Replay => "replay",
-            Self::Resume => "resume",
-            Self::Forget => "forget",
-            Self::Pause => "pause",
-            Self::Unpause => "unpause",
-            Self::Reconcile => "reconcile",
-            Self::InitLog => "init-log",
-            Self::DropLog => "drop-log",
-            Self::RetryLetters => "retry-letters",
-            Self::CancelRetry => "cancel-retry",
-            Self::DiscardLetters => "discard-letters",
-            Self::EraseLetters => "erase-letters",
-            Self::PauseConsumer => "pause-consumer",
-            Self::ResumeConsumer => "resume-consumer",
             Self::Other(kind) => kind,
+            kind => {
+                let mut stored = Self::STORED.into_iter();
+                stored.find(|(known, _)| known == kind).map_or("", |(_, word)| word)
+            }
         }
     }
 
@@ -287,8 +275,8 @@ impl OperationKind {
 
 impl From<&str> for OperationKind {
     fn from(text: &str) -> Self {
-        let known = Self::KNOWN.into_iter().find(|kind| kind.as_str() == text);
-        known.unwrap_or_else(|| Self::Other(text.to_owned()))
+        let known = Self::STORED.into_iter().find(|(_, word)| *word == text);
+        known.map_or_else(|| Self::Other(text.to_owned()), |(kind, _)| kind)
     }
 }
 

@@ -154,7 +154,7 @@ pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishE
     let searched = publisher
         .connected(async |live| {
             let log = Log::open(live, stream).await?;
-            log.read(Some(&subject), Start::At(now), |_, _| false).await
+            log.read(Some(&subject), Start::At(now), |_, _, _| false).await
         })
         .await;
     searched.map(drop).map_err(|error| {

@@ -8,6 +8,7 @@ use crate::stream::admission::{self, Refusal, StreamOutlook};
 use crate::stream::consumers::{self, StreamReading};
 use crate::stream::listing::message_id;
 use crate::stream::{headers, message as stored_message};
+use crate::subscribe::filters::takes;
 
 impl JetStreamPublisher {
     /// Reads the state of the stream. Waits at most 2 s for the connection, and
@@ -48,7 +49,7 @@ impl JetStreamPublisher {
         let infos = consumers::durables(self).await?;
         let takes = |info: &Info| {
             let pulls = info.config.deliver_subject.is_none();
-            pulls && consumers::takes(info, &subject)
+            pulls && takes(info, &subject)
         };
         let mut readings: Vec<StreamReading> =
             infos.into_iter().filter(takes).map(StreamReading::of).collect();

@@ -71,7 +71,7 @@ pub(crate) async fn find(
         let start = publisher.searches().until(id, &made_at);
         let start = start.map_or(Start::At(message.created_at - CLOCKS_APART), Start::Behind);
         let (mut found, mut seen) = (None, 0);
-        let see = |stream_sequence, headers: &HeaderMap| {
+        let see = |stream_sequence, _, headers: &HeaderMap| {
             if listing::message_id(headers) == Some(id) {
                 found = Some(stream_sequence);
                 return false;

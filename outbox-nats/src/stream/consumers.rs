@@ -5,7 +5,6 @@ use futures_util::TryStreamExt as _;
 use outbox_core::{FailureClass, PublishError};
 
 use crate::publish::JetStreamPublisher;
-use crate::stream::subject::captures;
 use crate::subscribe::backlog::max_unacknowledged;
 
 /// A durable pull consumer.
@@ -44,17 +43,6 @@ pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>
         .await
 }
 
-pub(crate) fn takes(info: &Info, subject: &str) -> bool {
-    let config = &info.config;
-    let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
-    let filters: Vec<String> = config.filter_subjects.iter().chain(one).cloned().collect();
-    are_for(&filters, subject)
-}
-
-fn are_for(filters: &[String], subject: &str) -> bool {
-    filters.is_empty() || captures(filters, subject)
-}
-
 impl StreamReading {
     pub(crate) fn of(info: Info) -> Self {
         Self {
@@ -65,22 +53,5 @@ impl StreamReading {
             is_receiving: info.num_waiting > 0,
             consumer: info.name,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn consumer_without_filters_takes_everything() {
-        let takes = |filters: &[&str], subject: &str| {
-            let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
-            are_for(&filters, subject)
-        };
-        let placed = "events.order.1.placed";
-        assert!(takes(&[], placed));
-        assert!(takes(&["events.cart.>", "events.order.*.placed"], placed));
-        assert!(!takes(&["events.cart.>", "events.order.*.paid"], placed));
     }
 }

@@ -51,7 +51,7 @@ impl StreamLog for JetStreamPublisher {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         self.connected(async |live| {
             let mut ids = HashSet::new();
-            let see = |_, headers: &HeaderMap| {
+            let see = |_, _, headers: &HeaderMap| {
                 ids.extend(message_id(headers));
                 true
             };
@@ -69,7 +69,7 @@ impl StreamSearch for JetStreamPublisher {
         let subject = self.subject_of(message)?;
         self.connected(async |live| {
             let mut found = None;
-            let see = |stream_sequence, headers: &HeaderMap| {
+            let see = |stream_sequence, _, headers: &HeaderMap| {
                 if message_id(headers) == Some(message.id) {
                     found = Some(stream_sequence);
                 }
@@ -106,7 +106,7 @@ impl StreamReader for JetStreamPublisher {
                     true
                 }
             };
-            log.read_with_times(None, Start::At(from), see).await?;
+            log.read(None, Start::At(from), see).await?;
             Ok(extent)
         })
         .await
@@ -181,21 +181,11 @@ impl Log {
         format!("{:?}", self.handle.cached_info().created)
     }
 
-    /// Calls `see` with stream sequence and headers from `start` on, in stream order, until `see`
-    /// returns `false`. Returns whether `see` has seen all messages.
+    /// Calls `see` with stream sequence, storage time and headers from `start` on, in stream order,
+    /// until `see` returns `false`. Returns whether `see` has seen all messages. An interrupted
+    /// batch is continued with single requests, because async-nats closes the connection at headers
+    /// that it cannot parse.
     pub(crate) async fn read(
-        &self,
-        subject: Option<&str>,
-        start: Start,
-        mut see: impl FnMut(u64, &HeaderMap) -> bool,
-    ) -> Result<bool, PublishError> {
-        self.read_with_times(subject, start, |sequence, _, headers| see(sequence, headers))
-            .await
-    }
-
-    /// Reads as [`Self::read`], with storage times. An interrupted batch is continued through
-    /// [`raw`], because async-nats closes the connection at headers that it cannot parse.
-    pub(crate) async fn read_with_times(
         &self,
         subject: Option<&str>,
         mut start: Start,

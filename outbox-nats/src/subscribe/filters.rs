@@ -2,9 +2,9 @@
 //!
 //! Invariant: the written filters select every wanted message, or more.
 
-use async_nats::jetstream::consumer::pull;
+use async_nats::jetstream::consumer::{Info, pull};
 
-use crate::stream::subject::{covers, narrowest_cover, without_covered};
+use crate::stream::subject::{captures, covers, narrowest_cover, without_covered};
 
 /// Lists the filters of a consumer. A consumer without filters receives all messages.
 pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Vec<String> {
@@ -16,6 +16,11 @@ pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Ve
     } else {
         filter_subject.to_owned()
     }]
+}
+
+pub(crate) fn takes(info: &Info, subject: &str) -> bool {
+    let config = &info.config;
+    captures(&filters_of(&config.filter_subject, &config.filter_subjects), subject)
 }
 
 pub(crate) fn filters_of_pull(config: &pull::Config) -> Vec<String> {

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::stream::listing::{RAW_BYTES, RAW_MESSAGES};
 use crate::stream::message::{self, RawError, RawMessage};
+use crate::subscribe::filters::takes;
 
 /// Bound on one check. The next reconnection continues the check.
 const CHECK_MAX: Duration = Duration::from_secs(5);
@@ -99,7 +100,7 @@ impl Rescue {
             self.checked = message.stream_sequence;
             messages += 1;
             bytes += message.payload.len();
-            if message.breaks_client && takes(info, &message) {
+            if message.breaks_client && takes(info, &message.subject) {
                 self.breaking.insert(message.stream_sequence);
                 self.found.push_back(hand_over(message, context, info));
             }
@@ -116,14 +117,4 @@ fn hand_over(message: RawMessage, context: &Context, info: &Info) -> jetstream::
         "the headers of a message cannot be parsed, and its delivery closes the connection; the message is handled with the headers that can be parsed"
     );
     message.into_delivery(context, &info.stream_name, &info.name)
-}
-
-fn takes(info: &Info, message: &RawMessage) -> bool {
-    let (one, many) = (&info.config.filter_subject, &info.config.filter_subjects);
-    let filters: Vec<String> = many
-        .iter()
-        .chain((!one.is_empty()).then_some(one))
-        .cloned()
-        .collect();
-    filters.is_empty() || crate::stream::subject::captures(&filters, &message.subject)
 }

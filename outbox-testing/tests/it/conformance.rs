@@ -105,23 +105,6 @@ macro_rules! noticed {
     };
 }
 
-/// The deduplication store behind `Arc<dyn DedupStore>`, as an inbox holds it.
-mod shared_dedup_store {
-    use std::sync::Arc;
-
-    use outbox_core::DedupStore;
-    use outbox_testing::MemoryDedupStore;
-
-    use super::MemoryDedupStoreFixture;
-
-    outbox_testing::dedup_store_conformance!(
-        #[tokio::test(start_paused = true)]
-        Some(MemoryDedupStoreFixture(
-            Arc::new(MemoryDedupStore::new()) as Arc<dyn DedupStore>
-        ))
-    );
-}
-
 mod wrong_stores {
     use super::*;
 
