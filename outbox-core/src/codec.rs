@@ -244,7 +244,11 @@ fn percent_encode(value: &str) -> String {
 fn percent_decode(value: &str) -> Option<String> {
     let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     let decoded = percent_decode_str(value).decode_utf8().ok()?;
-    value.split('%').skip(1).all(is_escape).then(|| decoded.into_owned())
+    value
+        .split('%')
+        .skip(1)
+        .all(is_escape)
+        .then(|| decoded.into_owned())
 }
 
 /// Why the input is not an outbox message.
@@ -307,35 +311,6 @@ mod tests {
     }
 
     #[test]
-    fn decoding_restores_the_encoded_message() {
-        for id in [
-            "42",
-            "a.b",
-            "*",
-            "ü",
-            "with space",
-            "line\nbreak",
-            "100%",
-            &"ü".repeat(255),
-        ] {
-            let mut expected = message(id);
-            if id == "ü" {
-                expected.sequence = None;
-                expected.id = MessageId::fresh();
-            }
-            let encoded = encode(&expected, "shop");
-            for (name, value) in &encoded.headers {
-                assert!(
-                    value.bytes().all(|b| matches!(b, 0x21..=0x7e)),
-                    "{name}: {value:?}"
-                );
-            }
-            let (headers, payload) = encoded.received();
-            assert_eq!(decode(&headers, payload).unwrap(), expected);
-        }
-    }
-
-    #[test]
     fn decoding_ignores_header_case_and_broker_headers() {
         let expected = message("1");
         let (headers, payload) = encode(&expected, "shop").received();
@@ -345,30 +320,6 @@ mod tests {
             .collect();
         headers.push(("Nats-Msg-Id".to_owned(), "x".to_owned()));
         assert_eq!(decode(&headers, payload).unwrap(), expected);
-    }
-
-    #[test]
-    fn decoding_rejects_foreign_messages_with_a_reason() {
-        assert_eq!(
-            decode(&[], Bytes::new()),
-            Err(DecodeError::Missing {
-                header: "ce-specversion"
-            })
-        );
-        let (headers, payload) = encode(&message("1"), "shop").received();
-        for header in ["ce-id", "ce-time", "ce-eventversion", "ce-sequence"] {
-            for bad in ["", "x", "%zz", "%"] {
-                let headers: Vec<_> = headers
-                    .iter()
-                    .map(|(n, v)| (n.clone(), if n == header { bad.to_owned() } else { v.clone() }))
-                    .collect();
-                assert_eq!(
-                    decode(&headers, payload.clone()),
-                    Err(DecodeError::Malformed { header }),
-                    "{bad:?}"
-                );
-            }
-        }
     }
 
     #[test]

@@ -70,7 +70,6 @@ pub trait DedupStore: Send + Sync + 'static {
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
-
 /// An event at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {

@@ -159,8 +159,7 @@ impl Upcasters {
             ))
         };
         let apply = move |payload: &[u8]| {
-            let old =
-                from_json(payload).map_err(|reason| failed("read by its upcaster", reason))?;
+            let old = from_json(payload).map_err(|reason| failed("read by its upcaster", reason))?;
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;

@@ -73,5 +73,5 @@ pub use stream::subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,
 };
 pub use stream::{EventStream, Provisioning};
-pub use subscribe::subscription::{JetStreamDelivery, JetStreamSubscription};
 pub use subscribe::JetStreamSubscriber;
+pub use subscribe::subscription::{JetStreamDelivery, JetStreamSubscription};

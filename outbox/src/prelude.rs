@@ -14,9 +14,7 @@ pub use outbox_inbox::{
     idempotent_handler,
 };
 #[cfg(feature = "nats")]
-pub use outbox_nats::{
-    EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig,
-};
+pub use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig};
 pub use outbox_sea_orm::{
     AggregateRoot, OutboxConfig, OutboxConnection, SaveError, SaveManyWithEvents, SaveWithEvents, SqlStore,
     record,

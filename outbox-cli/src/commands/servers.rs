@@ -7,7 +7,7 @@ use outbox::nats::{connect_options, connect_options_with_credentials, inbox_pref
 use crate::config::Outbox;
 
 /// An error omits the server address, which may contain a password.
-fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
+pub(super) fn of(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
     servers(outbox.nats_url.expose())
         .map_err(|_| "the address of nats is malformed; use `nats://host:port`".into())
 }

@@ -21,7 +21,6 @@ pub mod reconcile;
 mod share;
 mod suspension;
 
-
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Catalogue, CatalogueError};

@@ -227,27 +227,6 @@ mod tests {
     }
 
     #[test]
-    fn outages_use_no_attempts_and_make_no_dead_letters() {
-        let config = RelayConfig::default();
-        assert_eq!(
-            judged(FailureClass::Unknown, u32::MAX, false, &config),
-            Outcome::Again
-        );
-        for class in [
-            FailureClass::Unknown,
-            FailureClass::Transient,
-            FailureClass::Backpressure,
-            FailureClass::Configuration,
-        ] {
-            let outcome = judged(class, u32::MAX, true, &config);
-            assert!(
-                matches!(outcome, Outcome::Settled(Verdict::Blocked { attempt: false, .. })),
-                "{class:?}: {outcome:?}"
-            );
-        }
-    }
-
-    #[test]
     fn failure_class_decides_when_a_message_is_dead() {
         let config = RelayConfig::default().policy(EventPolicy::default().attempts_max(3));
         let dead = |halt| {

@@ -254,32 +254,4 @@ mod tests {
             "a useful wake-up counts at once"
         );
     }
-
-    #[cfg(feature = "metrics")]
-    #[tokio::test(start_paused = true)]
-    async fn fetches_are_counted_by_wake_or_poll() {
-        let recorder = metrics_util::debugging::DebuggingRecorder::new();
-        let snapshotter = recorder.snapshotter();
-        metrics::with_local_recorder(&recorder, || {
-            let mut poller = poller();
-            for woken in [true, false, false] {
-                if woken {
-                    poller.wake();
-                }
-                poller.begin(Query::Pending);
-                poller.end(Query::Pending, true, false, true);
-            }
-        });
-        let mut found: Vec<String> = snapshotter
-            .snapshot()
-            .into_vec()
-            .into_iter()
-            .map(|(key, _, _, value)| {
-                let by = key.key().labels().next().map(|label| label.value().to_owned());
-                format!("{} {value:?}", by.unwrap_or_default())
-            })
-            .collect();
-        found.sort();
-        assert_eq!(found, ["poll Counter(2)", "wake Counter(1)"]);
-    }
 }

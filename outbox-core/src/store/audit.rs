@@ -261,7 +261,9 @@ impl OperationKind {
             Self::Other(kind) => kind,
             kind => {
                 let mut stored = Self::STORED.into_iter();
-                stored.find(|(known, _)| known == kind).map_or("", |(_, word)| word)
+                stored
+                    .find(|(known, _)| known == kind)
+                    .map_or("", |(_, word)| word)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use outbox_core::payload::{Codec, CodecError, Decode, Encode};
 use outbox_core::{DomainEvent, Message, Publisher as _};
-use outbox_inbox::testing::{Outcome, dead_letters};
+use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, RawMessage, Router, Tx, UnknownVersion, idempotent_handler};
 use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectionTrait as _, Statement};

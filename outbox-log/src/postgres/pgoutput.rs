@@ -317,13 +317,6 @@ mod tests {
 
     const TABLE: u32 = 7;
 
-    #[test]
-    fn each_column_is_at_its_place() {
-        for (place, (column, name)) in super::COLUMNS.iter().enumerate() {
-            assert_eq!((*column as usize, Column::named(name)), (place, Some(*column)));
-        }
-    }
-
     const FIRST: Transaction = Transaction {
         xid: 1,
         passed_from: Position(8),

@@ -116,7 +116,8 @@ pub(crate) fn no_free_slot() -> LogError {
 async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     match sqlstate(&error).as_deref() {
         Some("57014") => {
-            let seen = format!("open transactions have blocked the creation of the replication slot for {WAITS}");
+            let seen =
+                format!("open transactions have blocked the creation of the replication slot for {WAITS}");
             let repair = format!("end them and call again: {}", open_transactions(db).await);
             LogError::Setup(SetupProblem::new(SetupKind::OpenTransactions, seen, repair))
         }
@@ -133,7 +134,9 @@ pub(crate) async fn open_transactions(db: &DatabaseConnection) -> String {
                UNION ALL SELECT pg_catalog.format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
                FROM pg_prepared_xacts) open";
     let open: Result<Option<String>, _> = table::value(db, statement(sql, [])).await;
-    open.ok().flatten().unwrap_or_else(|| "none is open now".to_owned())
+    open.ok()
+        .flatten()
+        .unwrap_or_else(|| "none is open now".to_owned())
 }
 
 pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {

@@ -1,27 +1,17 @@
 //! Messages read from the log.
 
-use std::time::Duration;
-
-use outbox_core::log::{LookRequest, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Events, FailureClass, NewMessage, RelayConfig, Selection};
+use outbox_core::{Events, RelayConfig};
 use outbox_log::LogConfig;
-use outbox_sea_orm::SqlStore;
-use outbox_testing::Operator as _;
-use outbox_testing::conformance::probe::{self, Probe};
+use outbox_testing::conformance::probe::Probe;
 
-use crate::support::{Place, SOON, sleep};
+use crate::support::{Place, sleep};
 
 crate::on_a_log! {
     messages_of_many_writers_arrive_in_order_without_writes,
-    a_large_transaction_arrives_whole_and_in_order,
     transaction_of_many_windows_is_never_whole_in_memory,
-    a_poison_message_halts_its_aggregate_until_it_is_retried,
-    delayed_messages_do_not_delay_other_messages,
     table_change_does_not_disturb_the_reading,
 }
-
-const LOGGED: i16 = 4;
 
 async fn messages_of_many_writers_arrive_in_order_without_writes(place: &Place) {
     let relay = place.relay().with_config(RelayConfig::default());
@@ -51,18 +41,6 @@ pub(crate) async fn futures_join(all: impl IntoIterator<Item = impl Future<Outpu
         }
     })
     .await;
-}
-
-async fn a_large_transaction_arrives_whole_and_in_order(place: &Place) {
-    place
-        .run(async {
-            place.write_of("large", 20_000).await;
-            place.write(0..3, 2).await;
-            place.published().await;
-        })
-        .await;
-    assert_eq!(place.copies(), 0);
-    place.assert_balanced();
 }
 
 async fn transaction_of_many_windows_is_never_whole_in_memory(place: &Place) {
@@ -103,70 +81,6 @@ async fn transaction_of_many_windows_is_never_whole_in_memory(place: &Place) {
         "{most} in memory"
     );
     assert_eq!(place.copies(), 0);
-    place.assert_balanced();
-}
-
-async fn a_poison_message_halts_its_aggregate_until_it_is_retried(place: &Place) {
-    place.broker.fail_matching(
-        |message| message.aggregate.id == "3" && message.sequence == Some(2),
-        FailureClass::Permanent,
-    );
-    let store = SqlStore::new(place.db.clone());
-    place
-        .run(async {
-            place.write(0..6, 4).await;
-            while place.rows(2).await < 1 || place.broker.messages().len() < 21 {
-                sleep(10).await;
-            }
-            place.broker.clear_faults();
-            assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
-            while place.rows(1).await < 3 {
-                sleep(10).await;
-            }
-            let (log, of_three) = (place.log(), [probe::aggregate("3")]);
-            let request = LookRequest {
-                aggregates: &of_three,
-                messages: &[],
-            };
-            while !log.look(request).await.unwrap().first.is_empty() {
-                sleep(10).await;
-            }
-            place.write(3..4, 2).await;
-            place.published().await;
-        })
-        .await;
-    assert_eq!(
-        (place.rows(1).await, place.rows(LOGGED).await),
-        (3, 23),
-        "the aggregate belongs to the log again"
-    );
-    place.assert_balanced();
-}
-
-async fn delayed_messages_do_not_delay_other_messages(place: &Place) {
-    let later = time::OffsetDateTime::now_utc() + Duration::from_secs(3600);
-    place
-        .run(async {
-            for batch in 0..10 {
-                let mut events = Events::new();
-                for n in 0..1_000 {
-                    let event = Probe::noted(format!("delayed-{batch}-{n}"), 1);
-                    events.push(NewMessage::from_event(&event).unwrap().available_at(later));
-                }
-                place.record(events).await;
-                place.write(0..20, 5).await;
-            }
-            place.published().await;
-            let adopted = async {
-                while place.rows(LOGGED).await > 1_000 {
-                    sleep(10).await;
-                }
-            };
-            tokio::time::timeout(SOON, adopted).await.unwrap();
-        })
-        .await;
-    assert_eq!(place.rows(LOGGED).await, 1_000);
-    assert_eq!(place.rows(3).await + place.rows(0).await, 10_000);
     place.assert_balanced();
 }
 

@@ -87,7 +87,10 @@ async fn drop_marks_passed_messages_as_published(place: &Place) {
 /// A filter or a column list would hide messages or columns from the reader.
 async fn a_publication_with_a_filter_or_columns_is_refused(place: &Place) {
     let publication = format!("{}_log", place.name);
-    for of_table in ["outbox_messages WHERE (status = 4)", "outbox_messages (id, row_id)"] {
+    for of_table in [
+        "outbox_messages WHERE (status = 4)",
+        "outbox_messages (id, row_id)",
+    ] {
         place
             .execute(&format!(
                 "DROP PUBLICATION IF EXISTS {publication}; CREATE PUBLICATION {publication} FOR TABLE {of_table} \

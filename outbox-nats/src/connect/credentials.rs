@@ -107,26 +107,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_nsc_is_read() {
-        let key = KeyPair::new_user();
-        let claims = BASE64URL_NOPAD.encode(br#"{"name":"relay","sub":"U"}"#);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("relay.creds");
-        let text = format!(
-            "-----BEGIN NATS USER JWT-----\nh.{claims}.s\n------END NATS USER JWT------\n\n\
-             ************************* IMPORTANT *************************\n\
-             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
-            key.seed().unwrap()
-        );
-        std::fs::write(&path, text).unwrap();
-        let read = Credentials::read(&path).unwrap();
-        assert_eq!(read.name().as_deref(), Some("relay"));
-        let auth = read.answer(b"nonce").unwrap();
-        key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
-        assert_eq!(auth.jwt, Some(format!("h.{claims}.s")));
-    }
-
-    #[test]
     fn damaged_file_error_quotes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("relay.creds");

@@ -300,63 +300,7 @@ impl std::error::Error for ConnectError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use tracing::field::{Field, Visit};
-    use tracing::span;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<String>>>);
-
-    impl tracing::Subscriber for Log {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn event(&self, event: &tracing::Event<'_>) {
-            struct Reason<'a>(&'a Log);
-            impl Visit for Reason<'_> {
-                fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                    if field.name() == "reason" {
-                        self.0.0.lock().unwrap().push(format!("{value:?}"));
-                    }
-                }
-            }
-            event.record(&mut Reason(self));
-        }
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
-
-    /// Each attempt reports one of these reasons.
-    #[tokio::test(start_paused = true)]
-    async fn each_reason_for_waiting_is_logged_once() {
-        let log = Log::default();
-        // With a single subscriber, tracing caches the interest of the first thread that logs.
-        let _second = tracing::Dispatch::new(log.clone());
-        let _guard = tracing::subscriber::set_default(log.clone());
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let servers = format!("nats://127.0.0.1:1,nats://{}", silent.local_addr().unwrap());
-        let stream = crate::EventStream::new("orders");
-        let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers));
-        assert!(waiting.await.is_err(), "connected");
-        let told = log.0.lock().unwrap().clone();
-        let distinct: HashSet<_> = told.iter().collect();
-        assert_eq!(told.len(), distinct.len(), "{told:?}");
-        assert!(told.len() > 1, "{told:?}");
-    }
 
     #[test]
     fn passwords_in_addresses_are_not_shown() {

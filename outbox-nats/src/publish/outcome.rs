@@ -371,13 +371,6 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_is_unknown() {
-        let closed = std::io::Error::other("channel closed");
-        let closed = SendError::with_source(PublishErrorKind::Other, closed);
-        assert_eq!(attempt().failure(closed).class(), Unknown);
-    }
-
-    #[test]
     fn a_wrong_last_sequence_is_recognised() {
         for (status, code, expected) in [(400, 10071, true), (400, 10164, true), (400, 10060, false)] {
             let error = attempt().failure(refusal(status, code));

@@ -65,8 +65,8 @@ impl Durable {
             };
             let seen = self.check_fixed(seen)?;
             let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
-            let is_unfit = !is_fitted
-                && (self.is_claimed(&seen) || settings::fitted(seen.clone(), &self.spec) != seen);
+            let is_unfit =
+                !is_fitted && (self.is_claimed(&seen) || settings::fitted(seen.clone(), &self.spec) != seen);
             if !asks && !has_settled && !self.is_filtered_exactly(&seen) {
                 // Another process may have just written the list of requested event types.
                 sleep(interest::SETTLES).await;

@@ -20,7 +20,10 @@ pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Ve
 
 pub(crate) fn takes(info: &Info, subject: &str) -> bool {
     let config = &info.config;
-    captures(&filters_of(&config.filter_subject, &config.filter_subjects), subject)
+    captures(
+        &filters_of(&config.filter_subject, &config.filter_subjects),
+        subject,
+    )
 }
 
 pub(crate) fn filters_of_pull(config: &pull::Config) -> Vec<String> {

@@ -34,10 +34,10 @@ use outbox_core::{
 use self::backlog::MayRead;
 use self::consumer::Durable;
 use crate::publish::outcome::is_temporary;
+use crate::stream::EventStream;
 use crate::stream::listing;
 use crate::stream::provision::REQUEST_TIMEOUT;
 use crate::stream::subject::{captures, is_plain_name};
-use crate::stream::EventStream;
 use crate::subscribe::failure::{configuration, interrupted, misfit};
 use crate::subscribe::interest::cache::Oracle;
 use crate::subscribe::pull::connects;

@@ -14,7 +14,6 @@ on_both_servers! {
     ghost_arrives_without_abandoning,
     an_abandoned_ghost_never_arrives,
     publishing_while_abandoning_is_unknown_or_done,
-    a_plain_client_can_be_abandoned_too,
 }
 
 /// A publisher with an unsent message: earlier bytes fill every buffer of the operating system.
@@ -92,21 +91,6 @@ async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
         publish(&publisher, message).await;
     }
     assert_eq!(nats.stored().await.len(), messages.len());
-}
-
-async fn a_plain_client_can_be_abandoned_too(nats: &Nats) {
-    nats.provision().await;
-    let client = connect_options().connect(nats.url()).await.unwrap();
-    let publisher = nats.stream().publisher(client);
-    let first = message(&PLACED, "1", 1);
-    answered(async || publisher.publish(&first).await).await;
-    publisher.abandon().await;
-    let next = message(&PLACED, "1", 2);
-    eventually("publishing again", || async {
-        publisher.publish(&next).await.is_ok()
-    })
-    .await;
-    assert_eq!(nats.stored().await.len(), 2);
 }
 
 #[tokio::test]

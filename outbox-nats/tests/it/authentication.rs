@@ -84,18 +84,6 @@ async fn token() {
 }
 
 #[tokio::test]
-async fn missing_server_is_reported_at_once() {
-    let Some(mut server) = PrivateServer::start(&[]).await else {
-        return;
-    };
-    server.kill();
-    let refused = tokio::time::timeout(SOON, connect(server.url(), connect_options()))
-        .await
-        .unwrap();
-    assert_eq!(refused.unwrap_err().kind(), ConnectErrorKind::Io);
-}
-
-#[tokio::test]
 async fn program_started_before_nats_waits() {
     let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
         return;

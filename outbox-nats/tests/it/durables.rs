@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, Subscriber as _, SubscriberError, Subscription as _};
+use outbox_nats::JetStreamSubscriber;
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, ReplayPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
-use outbox_nats::JetStreamSubscriber;
 use tracing::Dispatch;
 use tracing::subscriber::set_default;
 use tracing_subscriber::Layer;
@@ -21,7 +21,6 @@ use crate::private_server::PrivateServer;
 on_both_servers! {
     filters_of_a_consumer_are_never_narrowed,
     bounds_of_an_existing_consumer_are_updated,
-    limits_that_reject_pull_requests_are_removed,
     the_ack_wait_of_another_version_is_not_lowered,
     replay_at_the_original_speed_is_refused,
     unchangeable_consumer_is_refused,
@@ -75,26 +74,6 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
     assert!(!config.headers_only && config.inactive_threshold.is_zero());
     let description = config.description.unwrap();
     assert_eq!(description, "of the operator [asked for: order.placed]");
-}
-
-/// With these limits of the consumer, the server would reject each pull request.
-async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
-    nats.provision().await;
-    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
-    let foreign = pull::Config {
-        durable_name: Some("billing".to_owned()),
-        ack_policy: AckPolicy::Explicit,
-        max_batch: 1,
-        max_expires: Duration::from_millis(100),
-        ..pull::Config::default()
-    };
-    stream.create_consumer(foreign).await.unwrap();
-    let spec = consumer(&[&PLACED]);
-    let mut subscription = nats.subscribe(&spec).await;
-    nats.publish(&message(&PLACED, "1", 1)).await;
-    assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
-    let config = nats.consumer_info(&spec).await.config;
-    assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
 }
 
 async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {

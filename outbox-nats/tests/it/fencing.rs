@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
@@ -19,7 +18,6 @@ use crate::proxy::Proxy;
 on_both_servers! {
     zombie_message_is_stored_without_the_fence,
     zombie_message_is_rejected,
-    a_retry_after_a_lost_acknowledgement_is_a_duplicate,
     overtaken_retry_is_a_duplicate,
     expired_subject_starts_again,
     a_restarted_relay_finds_the_stream_sequence,
@@ -27,7 +25,6 @@ on_both_servers! {
     search_for_an_overtaken_message_ends,
     replayed_copy_is_stored_and_blocks_nothing,
     unfenced_messages_keep_their_subject,
-    many_aggregates_are_pipelined,
     consumer_recognises_unrequested_event_types,
 }
 
@@ -126,19 +123,6 @@ async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
 async fn zombie_message_is_rejected(nats: &Nats) {
     late_message(nats, true).await;
     assert_eq!(orders(nats).await, ["1/placed/1", "1/placed/2", "1/placed/3"]);
-}
-
-async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
-    provision(nats).await;
-    let publisher = fresh(nats);
-    let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
-    publish(&publisher, &first).await;
-    assert_eq!(publish(&fresh(nats), &second).await, (2, false));
-    ids_are_forgotten(nats).await;
-    let stored = nats.stored().await.len();
-    assert_eq!(publish(&publisher, &second).await, (2, true));
-    assert_eq!(publish(&fresh(nats), &second).await, (2, true));
-    assert_eq!(nats.stored().await.len(), stored);
 }
 
 async fn overtaken_retry_is_a_duplicate(nats: &Nats) {
@@ -290,24 +274,6 @@ async fn unfenced_messages_keep_their_subject(nats: &Nats) {
         .collect();
     let own = format!("{}.order.1", nats.prefix);
     assert_eq!(subjects, [own.clone(), fixed, format!("{own}.shipped"), own]);
-}
-
-async fn many_aggregates_are_pipelined(nats: &Nats) {
-    provision(nats).await;
-    let publisher = fresh(nats);
-    let aggregates = (0..200).map(|aggregate| {
-        let publisher = &publisher;
-        async move {
-            for n in 1..=10 {
-                let message = message(&PLACED, &aggregate.to_string(), n);
-                let (_, duplicate) = publish(publisher, &message).await;
-                assert!(!duplicate);
-            }
-        }
-    });
-    join_all(aggregates).await;
-    let ids = answered(async || publisher.message_ids(time::OffsetDateTime::UNIX_EPOCH).await).await;
-    assert_eq!(ids.len(), 2_000);
 }
 
 async fn consumer_recognises_unrequested_event_types(nats: &Nats) {

@@ -12,7 +12,6 @@ use crate::environment::{
 };
 
 on_both_servers! {
-    filters_of_a_manual_durable_count_as_requested,
     concurrent_subscriptions_overwrite_nothing,
     event_type_removed_by_an_operator_is_not_requested,
     process_that_finds_its_entry_waits_for_older_readings,
@@ -44,25 +43,6 @@ fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     ConsumerSpec {
         whole_aggregates: true,
         ..consumer(events)
-    }
-}
-
-async fn filters_of_a_manual_durable_count_as_requested(nats: &Nats) {
-    nats.provision().await;
-    let by_hand = pull::Config {
-        durable_name: Some("billing".to_owned()),
-        ack_policy: AckPolicy::Explicit,
-        filter_subject: nats.prefix.filter(&SHIPPED),
-        ..pull::Config::default()
-    };
-    change(nats, by_hand).await;
-    let spec = consumer(&[&PLACED]);
-    let mut subscription = nats.subscribe(&spec).await;
-    publish(nats, &SHIPPED).await;
-    assert!(asked_for(&receive(&mut subscription).await).await);
-    if !nats.client.is_server_compatible(2, 10, 0) {
-        publish(nats, &CANCELLED).await;
-        assert!(!asked_for(&receive(&mut subscription).await).await);
     }
 }
 

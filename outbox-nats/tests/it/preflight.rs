@@ -6,20 +6,10 @@ use outbox_core::{FailureClass, Publisher as _};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
 
 use crate::environment::{Nats, answered, on_both_servers, refused};
-use crate::private_server::PrivateServer;
 
 on_both_servers! {
-    provisioned_stream_passes_the_preflight,
     a_missing_stream_is_a_configuration_error,
-    stream_without_the_subjects_is_a_configuration_error,
     weak_settings_are_warnings,
-}
-
-async fn provisioned_stream_passes_the_preflight(nats: &Nats) {
-    nats.provision().await;
-    let publisher = nats.publisher();
-    let warnings = answered(async || publisher.preflight().await).await;
-    assert_eq!(warnings, Vec::<String>::new());
 }
 
 async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
@@ -32,19 +22,6 @@ async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
         text.contains("--dupe-window=600s") && text.contains("--max-age=1209600s"),
         "{text}"
     );
-}
-
-async fn stream_without_the_subjects_is_a_configuration_error(nats: &Nats) {
-    let config = Config {
-        name: nats.name.clone(),
-        subjects: vec![format!("{}.order.>", nats.prefix)],
-        ..Config::default()
-    };
-    nats.jetstream().create_stream(config).await.unwrap();
-    let publisher = nats.publisher();
-    let error = refused(async || publisher.preflight().await).await;
-    assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains(&nats.prefix.wildcard()), "{error}");
 }
 
 async fn weak_settings_are_warnings(nats: &Nats) {
@@ -68,15 +45,4 @@ async fn weak_settings_are_warnings(nats: &Nats) {
         );
     }
     assert_eq!(warnings.len(), 4, "{warnings:?}");
-}
-
-#[tokio::test]
-async fn an_unreachable_server_is_unknown() {
-    let Some(mut server) = PrivateServer::start(&[]).await else {
-        return;
-    };
-    let nats = Nats::at(&server.url()).await;
-    server.kill();
-    let error = nats.publisher().preflight().await.unwrap_err();
-    assert_eq!(error.class(), FailureClass::Unknown);
 }

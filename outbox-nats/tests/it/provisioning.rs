@@ -12,8 +12,6 @@ on_both_servers! {
     eight_processes_create_one_stream,
     eight_processes_add_their_subjects_to_one_stream,
     verify_only_reports_a_missing_stream,
-    retention_that_deletes_ids_is_refused,
-    a_stream_without_the_subject_of_an_event_is_refused,
     a_fixed_subject_is_added_to_an_existing_stream,
     only_a_short_duplicate_window_is_changed,
     foreign_settings_survive_an_update,
@@ -69,31 +67,6 @@ async fn verify_only_reports_a_missing_stream(nats: &Nats) {
 
     nats.provision().await;
     provision(nats, &spec, &[&PLACED]).await;
-}
-
-async fn retention_that_deletes_ids_is_refused(nats: &Nats) {
-    let config = Config {
-        name: nats.name.clone(),
-        subjects: vec![nats.prefix.wildcard()],
-        retention: RetentionPolicy::WorkQueue,
-        ..Config::default()
-    };
-    nats.jetstream().create_stream(config).await.unwrap();
-    let error = refusal(nats, &nats.stream(), &[&PLACED]).await;
-    assert!(error.to_string().contains("`retention`"), "{error}");
-}
-
-async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
-    let subject = format!("{}.order.*.placed", nats.prefix);
-    let spec = nats.stream().with_subject(subject);
-    let error = refusal(nats, &spec, &[&PLACED, &SHIPPED]).await;
-    assert!(error.to_string().contains("event `order.shipped`"), "{error}");
-
-    provision(nats, &spec, &[&PLACED]).await;
-    let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
-    let error = refusal(nats, &verify, &[&PLACED, &SHIPPED]).await;
-    let missing = format!("{}.order.*.shipped", nats.prefix);
-    assert!(error.to_string().contains(&missing), "{error}");
 }
 
 async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
@@ -154,7 +127,9 @@ async fn error_names_the_stream_that_has_the_subject(nats: &Nats) {
     let spec = other.stream().with_prefix(nats.prefix.as_str()).unwrap();
     let error = refusal(nats, &spec, &[&PLACED]).await;
     assert!(
-        error.to_string().contains(&format!("overlaps with stream `{}`", nats.name)),
+        error
+            .to_string()
+            .contains(&format!("overlaps with stream `{}`", nats.name)),
         "{error}"
     );
 }

@@ -116,7 +116,7 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runn
     let stream = outbox.section.stream.event_stream()?;
     probes.waits_for(index, "it waits for nats");
     let options = servers::options(outbox).await?;
-    let client = stream.connect_with(servers::of(outbox)?, options).await?;
+    let client = stream.connect_with(outbox.nats_url.expose(), options).await?;
     probes.waits_for(index, "it waits for the stream");
     provision(&stream, &client).await?;
     let name = outbox.section.relay.name.clone().unwrap_or_default();

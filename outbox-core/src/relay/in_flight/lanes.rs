@@ -307,14 +307,4 @@ mod tests {
         assert_eq!(lanes.crowded(2), [Aggregate::new("thing", "a")]);
         assert_eq!(lanes.queued(), 3);
     }
-
-    #[test]
-    fn drained_lane_can_be_reused() {
-        let mut lanes = lanes([row(1, "a", true)]);
-        let (a, _) = take(&mut lanes).unwrap();
-        lanes.proceed(a);
-        assert!(lanes.lanes.is_empty());
-        lanes.push(row(2, "a", true));
-        assert_eq!(take(&mut lanes), Some((a, 2)));
-    }
 }

@@ -25,19 +25,6 @@ fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = 
     ownership.apply(renewal)
 }
 
-#[tokio::test(start_paused = true)]
-async fn relay_releases_partitions_above_its_share() {
-    let mut ownership = ownership_for(Duration::from_secs(15), Clocks::default());
-    assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
-    let change = apply(&mut ownership, 3, []);
-    assert_eq!(change.leaving.len(), 64 - 22);
-    assert_eq!(ownership.fetchable().len(), 22);
-    assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
-    let given = ownership.give_back(&change.leaving);
-    assert_eq!((given.len(), ownership.leases().len()), (42, 22));
-    assert_eq!(ownership.wanted(), 0);
-}
-
 /// The renewal's result may be older than the doubt.
 #[tokio::test(start_paused = true)]
 async fn doubt_during_a_renewal_causes_another_renewal() {

@@ -115,17 +115,3 @@ async fn delayed_message_delays_its_aggregate() {
     .await;
     Ledger::of(&store, &broker).assert_balanced();
 }
-
-#[tokio::test(start_paused = true)]
-async fn small_buffer_drains_everything() {
-    let (store, broker) = (
-        MemoryStore::new(),
-        MemoryBroker::new().with_latency(Duration::from_millis(1)),
-    );
-    for account in 0..4_000 {
-        store.record([Credited { account, cents: 1 }]).unwrap();
-    }
-    let config = quick().buffer_bytes(4_000);
-    run_during(&relay_of(&store, &broker, config), store.until_drained()).await;
-    Ledger::of(&store, &broker).assert_balanced();
-}

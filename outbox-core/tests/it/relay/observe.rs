@@ -67,23 +67,6 @@ async fn health_shows_failures_and_recovery() {
     assert!(!health.now().is_alive(), "it stopped");
 }
 
-#[tokio::test(start_paused = true)]
-async fn hook_receives_each_recorded_dead_letter() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    credit(&store, 5, 1);
-    broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (notes, rows) = (told.clone(), store.clone());
-    let relay = relay_of(&store, &broker, quick()).on_dead_letter(move |dead| {
-        assert_eq!(statuses(&rows, 3), [Dead], "recorded first");
-        notes.lock().unwrap().push(dead.clone());
-    });
-    relay.drain().await.unwrap();
-    let told = told.lock().unwrap();
-    assert_eq!(told.len(), 1);
-    assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
-}
-
 /// The first rejected message halts the aggregate; the second message waits. A retry of the first
 /// message while the second is in flight gives the relay both messages at once.
 #[tokio::test(start_paused = true)]

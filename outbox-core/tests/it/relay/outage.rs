@@ -105,26 +105,6 @@ async fn database_outage_causes_few_retries() {
     assert_eq!(report.unwrap().published, 100);
 }
 
-#[tokio::test(start_paused = true)]
-async fn misconfigured_event_type_does_not_stop_other_types() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    credit(&store, 1500, 1);
-    broker.fail_matching(
-        |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 1200),
-        FailureClass::Configuration,
-    );
-    let relay = relay_of(&store, &broker, quick());
-    let shutdown = CancellationToken::new();
-    let others = async {
-        while broker.log().len() < 300 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        shutdown.cancel();
-    };
-    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
-    assert_eq!(report.unwrap().dead_letters, 0);
-}
-
 /// No stream captures the subject, which looks like a broker outage.
 #[tokio::test(start_paused = true)]
 async fn many_uncaptured_messages_do_not_stop_other_messages() {

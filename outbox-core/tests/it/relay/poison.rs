@@ -1,6 +1,6 @@
 //! Tests of messages that cannot be published.
 
-use outbox_core::{EventPolicy, FailureClass, OutboxAdmin, PoisonPolicy, Selection};
+use outbox_core::{EventPolicy, FailureClass, OutboxAdmin, Selection};
 use outbox_testing::Ledger;
 use outbox_testing::Operator as _;
 
@@ -17,7 +17,16 @@ async fn poison_message_halts_only_its_aggregate_until_retried() {
         FailureClass::Permanent,
     );
     let relay = relay_of(&store, &broker, quick());
-    let report = relay.drain().await.unwrap();
+    let report = run_during(&relay, async {
+        until("the dead letter", || {
+            statuses(&store, 4) == [Published, Dead, Waiting]
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let health = relay.health().now().to_string();
+        assert!(health.contains("1 aggregate is halted"), "{health}");
+    })
+    .await;
     assert_eq!((report.published, report.dead_letters), (28, 1));
     assert_eq!(statuses(&store, 4), [Published, Dead, Waiting]);
 
@@ -30,20 +39,6 @@ async fn poison_message_halts_only_its_aggregate_until_retried() {
     assert_eq!(store.retry(&Selection::id(dead[0].id)).await.unwrap(), 1);
     assert_eq!(relay.drain().await.unwrap().published, 2);
     Ledger::of(&store, &broker).assert_balanced();
-}
-
-#[tokio::test(start_paused = true)]
-async fn policy_continue_does_not_halt_the_aggregate() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    credit(&store, 1, 3);
-    broker.fail_matching(|message| message.sequence == Some(2), FailureClass::Permanent);
-    let config = quick().policy(EventPolicy::default().on_poison(PoisonPolicy::Continue));
-    Relay::new(store.clone(), broker.publisher())
-        .with_config(config)
-        .drain()
-        .await
-        .unwrap();
-    assert_eq!(statuses(&store, 1), [Published, Dead, Published]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,50 +107,6 @@ async fn database_that_rejects_all_verdicts_gets_few_retries() {
     assert_eq!(report.unwrap().published, 1600);
 }
 
-#[tokio::test(start_paused = true)]
-async fn partition_with_a_rejected_verdict_is_released() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    credit(&store, 64, 1);
-    let ids: Vec<MessageId> = (1..=8).map(|account| first_of(&store, account)).collect();
-    store.refuse_verdicts(&ids);
-    let relays = [(); 2].map(|()| relay_of(&store, &broker, quick()));
-    run_during(&relays[0], async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        run_during(&relays[1], async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            let mut shares: Vec<usize> = store.owners().into_values().collect();
-            shares.sort_unstable();
-            assert_eq!(shares, [32, 32]);
-            store.refuse_verdicts(&[]);
-            store.until_drained().await;
-        })
-        .await;
-    })
-    .await;
-    assert_eq!(broker.messages().len(), 64, "the broker drops the copies");
-}
-
-/// Messages behind the rejected verdict can be neither sent nor set aside, so each scan meets them
-/// again.
-#[tokio::test(start_paused = true)]
-async fn backlog_behind_a_rejected_verdict_hides_nothing() {
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    let cents = |account, cents: u32| (1..=cents).map(move |cents| Credited { account, cents });
-    store.record(cents(3, 300).collect::<Vec<_>>()).unwrap();
-    store.record(cents(5, 10).collect::<Vec<_>>()).unwrap();
-    let poison = first_of(&store, 3);
-    store.refuse_verdicts(&[poison]);
-    broker.fail_matching(move |message| message.id == poison, FailureClass::Permanent);
-    let batch = std::num::NonZeroU32::new(16).unwrap();
-    let relay = relay_of(&store, &broker, quick().batch(batch));
-    run_during(&relay, async {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        assert_eq!(statuses(&store, 5), [Published; 10]);
-        assert_eq!(broker.messages().len(), 10);
-    })
-    .await;
-}
-
 /// A message behind the rejected verdict stays due until the verdict is recorded.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdict_hides_no_delayed_messages() {

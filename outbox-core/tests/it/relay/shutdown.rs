@@ -1,17 +1,18 @@
 //! Tests of how a relay ends: cleanly, or with a database that does not answer.
 
-use outbox_testing::store_types::*;
-use outbox_testing::{Ledger, store_methods};
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
+use super::watched::Watched;
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn hanging_database_does_not_delay_the_shutdown() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    let hanging = Hanging(store);
+    let watched = Watched::new(&store);
+    watched.silence_all(true);
     let relay =
-        Relay::new(hanging, broker.publisher()).with_config(quick().shutdown_timeout(Duration::from_secs(2)));
+        Relay::new(watched, broker.publisher()).with_config(quick().shutdown_timeout(Duration::from_secs(2)));
     let shutdown = CancellationToken::new();
     shutdown.cancel();
     let started_at = Instant::now();
@@ -35,25 +36,6 @@ async fn hanging_database_does_not_delay_the_shutdown() {
         "{:?}",
         stopped_at.elapsed()
     );
-}
-
-struct Hanging(MemoryStore);
-
-macro_rules! hang {
-    ($self:ident, $method:ident($($argument:expr),*)) => {{
-        $(let _ = $argument;)*
-        std::future::pending().await
-    }};
-}
-
-macro_rules! answer {
-    ($self:ident, $method:ident($($argument:expr),*)) => { $self.0.$method($($argument),*).await };
-}
-
-impl OutboxStore for Hanging {
-    store_methods!(self, answer; preflight backlog);
-    store_methods!(self, hang; announce relays acquire renew release leave fetch fetch_waiting settle purge pauses
-        finish_pauses);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,37 +94,4 @@ async fn silent_broker_does_not_delay_the_shutdown() {
         "{:?}",
         stopped_at.elapsed()
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn standby_relay_takes_over_from_a_dead_relay() {
-    let (store, broker) = (
-        MemoryStore::new(),
-        MemoryBroker::new().with_latency(Duration::from_millis(3)),
-    );
-    credit(&store, 30, 30);
-    let shutdown = CancellationToken::new();
-    let relay = || {
-        let relay = relay_of(&store, &broker, quick());
-        let shutdown = shutdown.clone();
-        tokio::spawn(async move { relay.run(shutdown).await })
-    };
-    let first = relay();
-    while broker.publishes() < 100 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let second = relay();
-    first.abort();
-    let died_at = Instant::now();
-    store.until_drained().await;
-    assert!(
-        died_at.elapsed() < quick().lease_ttl * 2,
-        "{:?}",
-        died_at.elapsed()
-    );
-    shutdown.cancel();
-    assert!(second.await.unwrap().unwrap().published > 0);
-    let ledger = Ledger::of(&store, &broker);
-    ledger.assert_balanced();
-    assert_eq!(ledger.copies(), 0);
 }

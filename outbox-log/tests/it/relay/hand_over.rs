@@ -111,23 +111,6 @@ async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     }
 }
 
-/// The last publish times out only when the relay may already try to publish again.
-#[tokio::test(start_paused = true)]
-async fn reader_with_long_publish_timeout_leaves_the_log() {
-    let short = quick().lease_ttl(Duration::from_secs(3));
-    let readers = Readers::configured(2, &short).await;
-    readers.record_for(3).await;
-    readers.ways[0].set(Way::SilentToMessages);
-    let cut_off = async {
-        readers.record_for(10).await;
-        readers.logged.drained().await;
-    };
-    tokio::time::timeout(Duration::from_secs(60), cut_off)
-        .await
-        .expect("the other relay publishes");
-    readers.until_reads(1).await;
-}
-
 /// `outbox status` rates relays by their announcements.
 #[tokio::test(start_paused = true)]
 async fn log_relay_announces_failure_and_recovery() {

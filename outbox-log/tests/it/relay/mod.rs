@@ -8,11 +8,10 @@ mod paused;
 use std::time::Duration;
 
 use outbox_core::log::Position;
-use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
     Aggregate, DomainEvent, EventPolicy, Events, FailureClass, Health, MessageStatus, NewMessage,
-    PoisonPolicy, Relay, RelayConfig, RelayReport, Retention, Selection,
+    PoisonPolicy, RelayConfig, RelayReport, Retention, Selection,
 };
 use outbox_log::{LogConfig, LogRelay, LogStatus};
 use outbox_testing::Operator as _;
@@ -115,51 +114,6 @@ async fn sleep(millis: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_from_the_log_cause_no_writes() {
-    let logged = Logged::new();
-    let relay = logged.relay();
-    credit(&logged.store, 20, 3);
-    let report = logged
-        .run(&relay, async {
-            logged.drained().await;
-            credit(&logged.store, 20, 2);
-            logged.drained().await;
-        })
-        .await;
-    assert_eq!((report.published, report.duplicates, report.failed), (100, 0, 0));
-    assert!(
-        logged
-            .store
-            .rows()
-            .iter()
-            .all(|row| row.status == LOGGED && row.attempts == 0)
-    );
-    logged.assert_balanced();
-}
-
-/// Messages after the stored position may be missing on the stream.
-#[tokio::test(start_paused = true)]
-async fn only_published_messages_are_reconciled_and_replayed() {
-    let logged = Logged::new();
-    let relay = logged.relay();
-    credit(&logged.store, 20, 3);
-    logged.run(&relay, logged.drained()).await;
-    credit(&logged.store, 5, 1);
-    logged.broker.lose_tail(7);
-    let span = Span {
-        from: logged.store.now() - Duration::from_secs(3600),
-        until: logged.store.now() + Duration::from_secs(1),
-    };
-    let publisher = logged.broker.publisher();
-    let done = reconcile::reconcile(&logged.store, &publisher, &logged.broker, span, Duration::MAX).await;
-    let done = done.unwrap();
-    assert_eq!((done.compared, done.missing, done.published), (60, 7, 7));
-    assert_eq!(logged.store.replay(&Selection::all()).await.unwrap(), 60);
-    logged.run(&relay, logged.drained()).await;
-    assert_eq!(logged.broker.messages().len(), 60 + 5 + 60);
-}
-
-#[tokio::test(start_paused = true)]
 async fn message_of_the_log_waits_for_no_poll() {
     let logged = Logged::new();
     let poll = Duration::from_secs(5);
@@ -179,23 +133,6 @@ async fn message_of_the_log_waits_for_no_poll() {
         assert!(elapsed < poll, "{elapsed:?} by the paused clock");
     };
     logged.run(&relay, one_by_one).await;
-    logged.assert_balanced();
-}
-
-#[tokio::test(start_paused = true)]
-async fn messages_pending_before_the_log_come_first() {
-    let logged = Logged::new();
-    logged.store.end_log();
-    credit(&logged.store, 5, 400);
-    let _log = logged.store.log();
-    credit(&logged.store, 5, 400);
-    let relay = logged.relay();
-    logged.run(&relay, logged.drained()).await;
-    logged.store.end_log();
-    credit(&logged.store, 5, 100);
-    let polling = Relay::new(logged.store.clone(), logged.broker.publisher()).with_config(quick());
-    polling.drain().await.unwrap();
-    assert_eq!(logged.broker.messages().len(), 4_500);
     logged.assert_balanced();
 }
 
@@ -376,19 +313,6 @@ async fn refused_verdict_does_not_end_a_drain() {
     assert_eq!(logged.broker.messages().len(), 16, "the log was not drained");
     logged.store.refuse_verdicts(&[]);
     relay.drain().await.unwrap();
-    logged.assert_balanced();
-}
-
-#[tokio::test(start_paused = true)]
-async fn drain_ends_when_all_messages_are_published() {
-    let logged = Logged::new();
-    logged.store.end_log();
-    credit(&logged.store, 5, 3);
-    let _log = logged.store.log();
-    credit(&logged.store, 5, 3);
-    let relay = logged.relay();
-    assert_eq!(relay.drain().await.unwrap().published, 30);
-    assert_eq!(relay.drain().await.unwrap().published, 0);
     logged.assert_balanced();
 }
 

@@ -38,25 +38,6 @@ async fn eight_processes_create_replicated_streams_once() {
     }
 }
 
-#[tokio::test]
-async fn single_replica_in_a_cluster_is_a_warning() {
-    let Some(cluster) = PrivateCluster::start().await else {
-        return;
-    };
-    let nats = cluster.nats().await;
-    answered(async || nats.stream().provision_for(&nats.client, [&PLACED]).await).await;
-    let publisher = nats.publisher();
-    let published = answered(async || publisher.preflight().await).await;
-    let three = nats.stream().with_replicas(3);
-    let report = answered(async || three.provision_for(&nats.client, [&PLACED]).await).await;
-    for warnings in [published, report.warnings] {
-        assert!(
-            warnings.len() == 1 && warnings[0].contains("1 replica,"),
-            "{warnings:?}"
-        );
-    }
-}
-
 /// Method: kill leaders until the third node can only answer that there is no leader.
 #[tokio::test]
 async fn lost_majority_is_no_configuration_error() {
