@@ -1,44 +1,18 @@
 //! One PostgreSQL statement raises head rows and inserts messages.
 
-use outbox_core::{Aggregate, NewMessage};
+use outbox_core::NewMessage;
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{Statement, Value};
 
 use super::grouping::Grouped;
-use super::sql::{dedup_keys, push_insert_keys};
+use super::sql::dedup_keys;
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
-
-pub(super) fn draw(dialect: &Dialect, blocks: i64) -> Statement {
-    let text = format!(
-        "SELECT {} AS row_id FROM pg_catalog.generate_series(1::int8, ?)",
-        dialect.draw_row_ids
-    );
-    dialect.statement(&text, [blocks.into()])
-}
-
-/// Raises and returns the head rows, locked exclusively in primary key order. `lasts`: expected
-/// last row ids, relative to `first`.
-pub(super) fn count_up(
-    dialect: &Dialect,
-    heads: &[(Aggregate, i64)],
-    first: i64,
-    lasts: impl Iterator<Item = i64>,
-) -> Statement {
-    let mut sql = dialect.sql("");
-    let first = format!("{}::int8", sql.placeholder(first));
-    push_count_up(&mut sql, dialect, heads, (&first, lasts));
-    sql.statement()
-}
 
 /// Row ids are drawn before the head row is locked. If another writer raises the head row above
 /// `first`, or the row id sequence is cached or set back, the aggregate gets higher row ids. So its
 /// row ids always rise.
-fn push_count_up(
-    sql: &mut Sql,
-    dialect: &Dialect,
-    heads: &[(Aggregate, i64)],
-    (first, lasts): (&str, impl Iterator<Item = i64>),
-) {
+fn push_count_up(sql: &mut Sql, dialect: &Dialect, grouped: &Grouped, first: &str) {
+    let heads = &grouped.heads;
     let text = format!(
         "INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence, last_row_id) \
          SELECT h.aggregate_type, h.aggregate_id, h.count, {first} + h.last \
@@ -55,7 +29,8 @@ fn push_count_up(
     );
     let ids = texts(heads.iter().map(|(aggregate, _)| aggregate.id.as_str()));
     let counts = integers(heads.iter().map(|(_, count)| *count));
-    sql.push_with(&text, [types, ids, counts, integers(lasts)]);
+    let lasts = integers(grouped.lasts.iter().copied());
+    sql.push_with(&text, [types, ids, counts, lasts]);
 }
 
 fn last_row_id(dialect: &Dialect, first: &str) -> String {
@@ -115,69 +90,46 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-pub(crate) enum Heads<'a> {
-    /// The insert also raises the head rows. `numbers` counts back from each head row's sequence.
-    CountUp(&'a Grouped),
-    /// An earlier statement raised the head rows. `numbers` are sequences; the field contains row
-    /// ids.
-    Raised(&'a [i64]),
-}
-
-/// `numbers` has one entry per message, -1 if unsequenced.
-///
 /// Row ids have the order of the messages, unless a head row has already passed them. Head rows
 /// become two arrays, because a join could use a slow nested loop.
-pub(crate) fn insert_many(
-    dialect: &Dialect,
-    messages: &[NewMessage],
-    numbers: &[i64],
-    heads: Heads<'_>,
-) -> Statement {
+pub(crate) fn insert_many(dialect: &Dialect, messages: &[NewMessage]) -> Statement {
+    let grouped = Grouped::new(messages);
+    // Counts back from the sequence of the head row; -1 if unsequenced.
+    let numbers = grouped.numbers(|head, position| grouped.heads[head].1 - position);
     let mut sql = dialect.sql("");
-    let number = element(&mut sql, "int8", integers(numbers.iter().copied()));
-    let (row_id, sequence) = match heads {
-        Heads::CountUp(grouped) => {
-            sql.push(&format!(
-                "WITH drawn AS (SELECT {} AS row_id), head AS (",
-                dialect.draw_row_ids
-            ));
-            let first = "(SELECT row_id FROM drawn)";
-            push_count_up(
-                &mut sql,
-                dialect,
-                &grouped.heads,
-                (first, grouped.lasts.iter().copied()),
-            );
-            sql.push(
-                "), heads AS (SELECT pg_catalog.array_agg(last_sequence) AS sequences, \
-                 pg_catalog.array_agg(last_row_id) AS row_ids FROM (SELECT last_sequence, last_row_id FROM head \
-                 ORDER BY aggregate_type COLLATE \"C\", aggregate_id COLLATE \"C\") head) ",
-            );
-            let keys = dedup_keys(messages);
-            if !keys.is_empty() {
-                sql.push(", key AS (");
-                push_insert_keys(&mut sql, dialect, &keys);
-                sql.push(") ");
-            }
-            let places = grouped.places.iter();
-            let places = places.map(|place| place.map_or(0, |(head, _)| head as i64 + 1));
-            let head = element(&mut sql, "int8", integers(places));
-            let lasts = grouped.places.iter();
-            let lasts = lasts.map(|place| place.map_or(0, |(head, _)| grouped.lasts[head]));
-            let last = element(&mut sql, "int8", integers(lasts));
-            let of_head = |column| format!("(SELECT {column} FROM heads)[{head}]");
-            let last_row_id = of_head("row_ids");
-            let row_id = format!(
-                "CASE WHEN {number} < 0 OR {last_row_id} = {first} + {last} THEN {first} + (m.ord - 1) ELSE {last_row_id} - {number} END"
-            );
-            (row_id, format!("{} - {number}", of_head("sequences")))
-        }
-        Heads::Raised(row_ids) => {
-            let row_id = element(&mut sql, "int8", integers(row_ids.iter().copied()));
-            (row_id, number.clone())
-        }
-    };
-    let sequence = format!("CASE WHEN {number} >= 0 THEN {sequence} END");
+    let number = element(&mut sql, "int8", integers(numbers));
+    sql.push(&format!(
+        "WITH drawn AS (SELECT {} AS row_id), head AS (",
+        dialect.draw_row_ids
+    ));
+    let first = "(SELECT row_id FROM drawn)";
+    push_count_up(&mut sql, dialect, &grouped, first);
+    sql.push(
+        "), heads AS (SELECT pg_catalog.array_agg(last_sequence) AS sequences, \
+         pg_catalog.array_agg(last_row_id) AS row_ids FROM (SELECT last_sequence, last_row_id FROM head \
+         ORDER BY aggregate_type COLLATE \"C\", aggregate_id COLLATE \"C\") head) ",
+    );
+    let keys = dedup_keys(messages);
+    if !keys.is_empty() {
+        sql.push(", key AS (");
+        push_insert_keys(&mut sql, dialect, &keys);
+        sql.push(") ");
+    }
+    let places = grouped.places.iter();
+    let places = places.map(|place| place.map_or(0, |(head, _)| head as i64 + 1));
+    let head = element(&mut sql, "int8", integers(places));
+    let lasts = grouped.places.iter();
+    let lasts = lasts.map(|place| place.map_or(0, |(head, _)| grouped.lasts[head]));
+    let last = element(&mut sql, "int8", integers(lasts));
+    let of_head = |column| format!("(SELECT {column} FROM heads)[{head}]");
+    let last_row_id = of_head("row_ids");
+    let row_id = format!(
+        "CASE WHEN {number} < 0 OR {last_row_id} = {first} + {last} THEN {first} + (m.ord - 1) ELSE {last_row_id} - {number} END"
+    );
+    let sequence = format!(
+        "CASE WHEN {number} >= 0 THEN {} - {number} END",
+        of_head("sequences")
+    );
     let id = element(&mut sql, "uuid", uuids(messages.iter().map(|m| m.id().as_uuid())));
     let partitions = array(ArrayType::SmallInt, messages.iter().map(partition));
     let partition = element(&mut sql, "int2", partitions);
@@ -275,4 +227,12 @@ fn partition(message: &NewMessage) -> i16 {
 
 fn version(message: &NewMessage) -> i64 {
     i64::from(message.event_version())
+}
+
+fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
+    let text = format!(
+        "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(?::text[]) AS key",
+        dialect.dedup_keys
+    );
+    sql.push_with(&text, [texts(keys.iter().copied())]);
 }

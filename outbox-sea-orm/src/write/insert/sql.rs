@@ -4,7 +4,6 @@ use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{DbBackend, Statement, Value};
 
 use crate::sql::{Dialect, delay_micros, headers_json, keys};
-use crate::sql::{Sql, texts};
 
 /// Keys are sorted against deadlocks.
 pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
@@ -15,12 +14,7 @@ pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
 
 /// The insert waits for transactions with the same key. An existing key is a unique violation.
 pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
-    let mut sql = dialect.sql("");
-    if dialect.backend == DbBackend::Postgres {
-        push_insert_keys(&mut sql, dialect, keys);
-        return sql.statement();
-    }
-    sql.push(&format!(
+    let mut sql = dialect.sql(format!(
         "INSERT INTO {} (dedup_key, recorded_at) VALUES ",
         dialect.dedup_keys
     ));
@@ -32,14 +26,6 @@ pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
             .push(")");
     }
     sql.statement()
-}
-
-pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
-    let text = format!(
-        "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(?::text[]) AS key",
-        dialect.dedup_keys
-    );
-    sql.push_with(&text, [texts(keys.iter().copied())]);
 }
 
 /// MySQL and SQLite assign row ids in order. `numbers` are the messages' sequences, -1 if
