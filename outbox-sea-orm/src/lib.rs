@@ -111,7 +111,7 @@ pub use write::aggregate::{AggregateRoot, Write};
 pub use write::executor::Executor;
 pub use write::many::{MakesEventsOfEach, SaveManyWithEvents};
 pub use write::record::record;
-pub use write::retry::{OpenTransaction, TransactionConfig};
+pub use write::retry::OpenTransaction;
 pub use write::save::{MakesEvents, SaveWithEvents};
 pub use write::transaction::{OutboxConnection, OutboxTransaction, Transactional};
 

@@ -3,13 +3,12 @@
 //! Invariants: an attempt is repeated only after its rollback, and never if the outcome of its
 //! commit is unknown. Conflicts are detected at the statement, not in the closure's error.
 
-use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use sea_orm::{AccessMode, DatabaseTransaction, DbErr, IsolationLevel, TransactionOptions};
+use sea_orm::{DatabaseTransaction, DbErr, TransactionOptions};
 
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
@@ -19,62 +18,12 @@ use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 use crate::write::transaction::{OutboxConnection, OutboxTransaction};
 
-/// Options, attempts and pauses of [`OutboxConnection::transaction_with`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct TransactionConfig {
-    /// Isolation level, access mode, and SQLite's mode. Default: the database's own; see
-    /// [`OutboxConnection::begin_with`].
-    pub options: TransactionOptions,
-    /// Maximum calls of the closure. Default: 5.
-    pub attempts_max: NonZeroU32,
-    /// Longest pause before the second attempt; the shortest pause is half as long. Both double
-    /// with each attempt. Default: 20 ms.
-    pub backoff_min: Duration,
-    /// Upper bound of each pause. Default: 1 s.
-    pub backoff_max: Duration,
-}
+const ATTEMPTS_MAX: u32 = 5;
 
-impl Default for TransactionConfig {
-    fn default() -> Self {
-        Self {
-            options: TransactionOptions::default(),
-            attempts_max: NonZeroU32::MIN.saturating_add(4),
-            backoff_min: Duration::from_millis(20),
-            backoff_max: Duration::from_secs(1),
-        }
-    }
-}
-
-impl TransactionConfig {
-    /// Sets the isolation level.
-    #[must_use]
-    pub fn with_isolation_level(mut self, isolation_level: IsolationLevel) -> Self {
-        self.options.isolation_level = Some(isolation_level);
-        self
-    }
-
-    /// Sets the access mode.
-    #[must_use]
-    pub fn with_access_mode(mut self, access_mode: AccessMode) -> Self {
-        self.options.access_mode = Some(access_mode);
-        self
-    }
-
-    /// Sets the maximum calls of the closure.
-    #[must_use]
-    pub fn with_attempts_max(mut self, attempts_max: NonZeroU32) -> Self {
-        self.attempts_max = attempts_max;
-        self
-    }
-
-    /// Sets the pauses between attempts.
-    #[must_use]
-    pub fn with_backoff(mut self, min: Duration, max: Duration) -> Self {
-        (self.backoff_min, self.backoff_max) = (min, max);
-        self
-    }
-}
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(20),
+    max: Duration::from_secs(1),
+};
 
 /// The open transaction of [`OutboxConnection::transaction`].
 ///
@@ -173,17 +122,17 @@ impl OutboxConnection {
         Fut: Future<Output = Result<T, E>>,
         E: From<SaveError>,
     {
-        self.transaction_with(&TransactionConfig::default(), work).await
+        self.transaction_with(TransactionOptions::default(), work).await
     }
 
-    /// As [`Self::transaction`], with other options, attempts or pauses.
+    /// As [`Self::transaction`], with another isolation level or access mode.
     ///
     /// # Errors
     ///
     /// As [`Self::transaction`].
     pub async fn transaction_with<T, E, F, Fut>(
         &self,
-        config: &TransactionConfig,
+        options: TransactionOptions,
         mut work: F,
     ) -> Result<T, E>
     where
@@ -191,21 +140,17 @@ impl OutboxConnection {
         Fut: Future<Output = Result<T, E>>,
         E: From<SaveError>,
     {
-        let backoff = Backoff {
-            min: config.backoff_min,
-            max: config.backoff_max,
-        };
         let mut failures = 0;
         loop {
-            let Failed { error, is_conflict } = match self.attempt(config.options, &mut work).await {
+            let Failed { error, is_conflict } = match self.attempt(options, &mut work).await {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
             failures += 1;
-            if !is_conflict || failures >= config.attempts_max.get() {
+            if !is_conflict || failures >= ATTEMPTS_MAX {
                 return Err(error);
             }
-            let pause = backoff.delay(failures, &mut fastrand::Rng::new());
+            let pause = BACKOFF.delay(failures, &mut fastrand::Rng::new());
             tracing::debug!(
                 failures,
                 ?pause,

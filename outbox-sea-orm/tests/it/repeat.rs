@@ -1,17 +1,15 @@
 //! Only transactions that lost against a concurrent transaction are repeated.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use outbox_sea_orm::{
-    ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, TransactionConfig, record,
+    ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, record,
 };
 use outbox_testing::not_applicable;
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, IsolationLevel,
-    PaginatorTrait, QueryFilter,
+    PaginatorTrait, QueryFilter, TransactionOptions,
 };
 use tokio::sync::Barrier;
 
@@ -48,10 +46,6 @@ impl From<sea_orm::DbErr> for ShopError {
     fn from(error: sea_orm::DbErr) -> Self {
         Self::Database(ErrorKind::of(&error))
     }
-}
-
-fn quick() -> TransactionConfig {
-    TransactionConfig::default().with_backoff(Duration::from_millis(1), Duration::from_millis(5))
 }
 
 async fn transaction_commits_the_work_of_its_closure(db: TestDb) {
@@ -137,11 +131,14 @@ async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     if shop.test.backend == Backend::SqliteMemory {
         return not_applicable("a database in memory has one connection");
     }
-    let reads = quick().with_access_mode(AccessMode::ReadOnly);
+    let reads = TransactionOptions {
+        access_mode: Some(AccessMode::ReadOnly),
+        ..TransactionOptions::default()
+    };
     let (outbox, writer) = (shop.test.outbox(), shop.test.outbox().begin().await.unwrap());
     shop.order(1).insert(&writer).await.unwrap();
     let found = outbox
-        .transaction_with(&reads, async |tx| {
+        .transaction_with(reads, async |tx| {
             Ok::<_, ShopError>(order::Entity::find().count(&tx).await?)
         })
         .await;
@@ -153,7 +150,7 @@ async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     let mut attempts = 0;
     let order = shop.order(1);
     let outcome: Result<(), ShopError> = outbox
-        .transaction_with(&reads, |tx| {
+        .transaction_with(reads, |tx| {
             attempts += 1;
             let order = order.clone();
             async move {
@@ -177,7 +174,7 @@ async fn add(
 ) -> Result<u32, ShopError> {
     let attempts = AtomicU32::new(0);
     outbox
-        .transaction_with(&quick(), async |tx| {
+        .transaction(async |tx| {
             let attempt = attempts.fetch_add(1, Ordering::Relaxed);
             if tx.get_database_backend() == DbBackend::Postgres {
                 tx.execute_unprepared("SET LOCAL deadlock_timeout = '20ms'")
@@ -234,25 +231,23 @@ async fn last_error_is_returned_after_all_attempts(db: TestDb) {
     if shop.test.sql_backend() == DbBackend::Sqlite {
         return not_applicable("no statement of SQLite fails so at will");
     }
-    for (config, expected) in [(quick(), 5), (quick().with_attempts_max(NonZeroU32::MIN), 1)] {
-        let mut attempts = 0;
-        let order = shop.order(1);
-        let outcome: Result<(), ShopError> = shop
-            .test
-            .outbox()
-            .transaction_with(&config, |tx| {
-                attempts += 1;
-                let order = order.clone();
-                async move {
-                    order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
-                    lose(&tx).await?;
-                    Ok(())
-                }
-            })
-            .await;
-        assert_eq!(outcome, Err(ShopError::Database(ErrorKind::Conflict)));
-        assert_eq!(attempts, expected);
-    }
+    let mut attempts = 0;
+    let order = shop.order(1);
+    let outcome: Result<(), ShopError> = shop
+        .test
+        .outbox()
+        .transaction(|tx| {
+            attempts += 1;
+            let order = order.clone();
+            async move {
+                order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
+                lose(&tx).await?;
+                Ok(())
+            }
+        })
+        .await;
+    assert_eq!(outcome, Err(ShopError::Database(ErrorKind::Conflict)));
+    assert_eq!(attempts, 5);
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
@@ -268,7 +263,7 @@ async fn ignored_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     let outcome: Result<(), SaveError> = shop
         .test
         .outbox()
-        .transaction_with(&quick(), |tx| {
+        .transaction(|tx| {
             attempts += 1;
             let (order, loses) = (order.clone(), attempts == 1);
             async move {
@@ -302,11 +297,14 @@ async fn transaction_repeated_after_conflict_sees_other_commit() {
     let (met, attempts) = (Arc::new(Barrier::new(2)), Arc::new(AtomicU32::new(0)));
     let insert_one = |order: order::ActiveModel| {
         let (outbox, met, attempts) = (shop.test.outbox(), met.clone(), attempts.clone());
-        let config = quick().with_isolation_level(IsolationLevel::Serializable);
+        let options = TransactionOptions {
+            isolation_level: Some(IsolationLevel::Serializable),
+            ..TransactionOptions::default()
+        };
         tokio::spawn(async move {
             let first = AtomicU32::new(0);
             outbox
-                .transaction_with(&config, async |tx| {
+                .transaction_with(options, async |tx| {
                     attempts.fetch_add(1, Ordering::Relaxed);
                     let marker = order.marker.clone().unwrap();
                     let count = order::Entity::find()
