@@ -15,7 +15,7 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
     let mut problems = Vec::new();
     problems.extend(refused_engine(&version, allows_untested));
     let unfit = unfit_settings(db).await?;
-    problems.extend(unfit.iter().map(|setting| Problem::database(setting.to_string())));
+    problems.extend(unfit.into_iter().map(Problem::database));
     Ok(problems)
 }
 

@@ -105,7 +105,6 @@ pub use error::kind::ErrorKind;
 pub use error::{RecordError, SaveError};
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
-pub use server::UnfitSetting;
 pub use store::{Held, SqlStore};
 pub use write::aggregate::{AggregateRoot, Write};
 pub use write::executor::Executor;

@@ -2,37 +2,7 @@
 //! statements. Settings of text formats do not matter, because values are bound and results are
 //! binary.
 
-use std::fmt;
-
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
-
-/// A session setting that changes the meaning of statements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnfitSetting {
-    /// Name of the setting.
-    pub name: &'static str,
-    /// Value of the setting in the pool's sessions.
-    pub value: String,
-    /// Value that the outbox requires.
-    pub needed: &'static str,
-    /// Consequence of the current value.
-    pub effect: &'static str,
-}
-
-impl fmt::Display for UnfitSetting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            value,
-            needed,
-            effect,
-        } = self;
-        write!(
-            f,
-            "the setting {name} of the database's sessions is `{value}`, so {effect}; set it to {needed}"
-        )
-    }
-}
 
 const MYSQL: [(&str, &str, &str); 5] = [
     (
@@ -63,7 +33,7 @@ pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type 
 /// Session settings, read from one pool session, that change the meaning of the outbox's
 /// statements. None on SQLite.
 #[doc(hidden)]
-pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSetting>, DbErr> {
+pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<String>, DbErr> {
     let backend = db.get_database_backend();
     let Some(question) = question(backend) else {
         return Ok(Vec::new());
@@ -91,42 +61,38 @@ pub(crate) fn question(backend: DbBackend) -> Option<String> {
     }
 }
 
-pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSetting>, DbErr> {
-    let mut found = Vec::new();
+pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<String>, DbErr> {
+    let unfit = |name: &str, value: &str, effect: &str, needed: &str| {
+        format!("the setting {name} of the database's sessions is `{value}`, so {effect}; set it to {needed}")
+    };
     if backend == DbBackend::Postgres {
         let value: String = row.try_get("", "search_path")?;
         // PostgreSQL searches an unlisted `pg_catalog` first. PostgreSQL searches temporary schemas
         // only for tables and types.
         let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
-        if first != Some("pg_catalog") {
-            found.push(UnfitSetting {
-                name: "search_path",
-                value,
-                needed: "a list without pg_catalog, or with pg_catalog as its first schema",
-                effect: "functions and operators of other schemas would replace those of PostgreSQL",
-            });
-        }
-        return Ok(found);
+        let effect = "functions and operators of other schemas would replace those of PostgreSQL";
+        let needed = "a list without pg_catalog, or with pg_catalog as its first schema";
+        let is_unfit = first != Some("pg_catalog");
+        return Ok(Vec::from_iter(
+            is_unfit.then(|| unfit("search_path", &value, effect, needed)),
+        ));
     }
+    let mut found = Vec::new();
     for (name, needed, effect) in MYSQL {
         let value: String = row.try_get("", name)?;
         if value != needed {
-            found.push(UnfitSetting {
-                name,
-                value,
-                needed,
-                effect,
-            });
+            found.push(unfit(name, &value, effect, needed));
         }
     }
     let value: String = row.try_get("", "sql_mode")?;
     if value.split(',').any(|mode| MODES.contains(&mode)) {
-        found.push(UnfitSetting {
-            name: "sql_mode",
-            value,
-            needed: "a list without ORACLE, EMPTY_STRING_IS_NULL and SIMULTANEOUS_ASSIGNMENT",
-            effect: "statements would change their meaning",
-        });
+        let needed = "a list without ORACLE, EMPTY_STRING_IS_NULL and SIMULTANEOUS_ASSIGNMENT";
+        found.push(unfit(
+            "sql_mode",
+            &value,
+            "statements would change their meaning",
+            needed,
+        ));
     }
     Ok(found)
 }

@@ -143,9 +143,9 @@ fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
 }
 
 async fn check_settings(db: &Session) -> Result<(), StoreError> {
-    match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
+    match settings::unfit(db).await.map_err(failed(CONTEXT))?.pop() {
         None => Ok(()),
-        Some(unfit) => Err(setting(unfit.to_string(), "")),
+        Some(unfit) => Err(setting(unfit, "")),
     }
 }
 

@@ -4,11 +4,11 @@ use outbox_core::{SetupKind, SetupProblem, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
 
 use super::tables::{CONTEXT, text};
-use crate::server::{self, UnfitSetting, question};
+use crate::server::{self, question};
 use crate::store::failed;
 use crate::store::session::Session;
 
-pub(super) async fn unfit(db: &Session) -> Result<Vec<UnfitSetting>, DbErr> {
+pub(super) async fn unfit(db: &Session) -> Result<Vec<String>, DbErr> {
     let backend = db.dialect.backend;
     let Some(question) = question(backend) else {
         return Ok(Vec::new());

@@ -13,158 +13,96 @@ use crate::store::{failed, has_code, refuses_to_write};
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// `place`: PostgreSQL's `ctid`. `written`: column of the test update. `does`: privileges besides
-/// SELECT.
+/// `does`: privileges besides SELECT.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
-    place: &'static str,
-    written: &'static str,
     does: &'static [&'static str],
 }
-
-type Lacking<'a> = (&'a str, Vec<&'static str>);
 
 const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
 pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
-    let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
-    let place_of_blocks = match db.dialect.backend {
-        // For a column of an unknown type, the driver runs a query with unqualified operators.
-        DbBackend::Postgres => ", ctid::text",
-        _ => "",
-    };
     let tables = [
         Table {
             name: &db.dialect.messages,
             columns: "row_id, id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
                       subject, content_type, payload, headers, dedup_key, created_at, available_at, published_at, status, \
                       attempts, failures, last_error",
-            place: "",
-            written: "status",
-            does: of_messages,
+            does: if deletes { &[UPDATE, DELETE] } else { &[UPDATE] },
         },
         Table {
             name: &db.dialect.blocks,
             columns: "aggregate_type, aggregate_id, partition_no, blocked_until, halted_by",
-            place: place_of_blocks,
-            written: "blocked_until",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
             name: &db.dialect.leases,
             columns: "partition_no, owner, epoch, expires_at",
-            place: "",
-            written: "epoch",
             does: &[UPDATE],
         },
         Table {
             name: &db.dialect.relays,
             columns: "owner, expires_at, fitness, name, mode, stream, subjects, source, retention_seconds, version, error_class, error, \
                       failing_since",
-            place: "",
-            written: "fitness",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
             name: &db.dialect.pauses,
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
-            place: "",
-            written: "ends_at",
             does: &[UPDATE, DELETE],
         },
         Table {
             name: &db.dialect.dedup_keys,
             columns: "dedup_key, recorded_at",
-            place: "",
-            written: "recorded_at",
             does: &[UPDATE, DELETE],
         },
     ];
-    let (mut lacking, mut words) = (Vec::new(), None);
+    let (mut grants, mut refusal) = (Vec::new(), None);
     for table in &tables {
-        check_table(db, table, &mut lacking, &mut words).await?;
+        let mut lacking = Vec::new();
+        for right in ["SELECT"].iter().chain(table.does) {
+            if let Some(error) = denied(db, table, right).await? {
+                lacking.push(*right);
+                refusal = refusal.or(Some(error));
+            }
+        }
+        if !lacking.is_empty() {
+            grants.push(format!("{} ON {}", lacking.join(", "), table.name));
+        }
     }
-    let heads = format!(
-        "SELECT aggregate_type, aggregate_id, last_sequence, recorded_at FROM {} LIMIT 0",
-        db.dialect.aggregates
-    );
-    match run(db, &heads).await {
-        Err(Refused::Missing(error)) => return Err(missing(&db.dialect.aggregates, &error)),
-        Err(Refused::Otherwise(error)) => return Err(failed(CONTEXT)(error)),
-        _ => {}
-    }
-    match words {
-        Some(words) => Err(denied(db, &lacking, &words).await?),
+    match refusal {
+        Some(error) => Err(without_rights(db, grants, &error).await?),
         None => check_indexes(db).await,
     }
 }
 
-async fn check_table<'a>(
-    db: &Session,
-    table: &Table<'a>,
-    lacking: &mut Vec<Lacking<'a>>,
-    words: &mut Option<String>,
-) -> Result<(), StoreError> {
-    let Table {
-        name,
-        columns,
-        place,
-        written,
-        ..
-    } = table;
-    let mut denied = Vec::new();
-    for right in ["SELECT"].iter().chain(table.does) {
+/// Returns the error if the login lacks the right.
+async fn denied(db: &Session, table: &Table<'_>, right: &str) -> Result<Option<DbErr>, StoreError> {
+    let (Table { name, columns, .. }, backend) = (table, db.dialect.backend);
+    let column = columns.rsplit(' ').next().unwrap_or_default();
+    let sql = match right {
         // SQLite has no privileges. One UPDATE tests whether the file is writable.
-        if db.dialect.backend == DbBackend::Sqlite && !matches!(*right, "SELECT" | UPDATE) {
-            continue;
-        }
-        let sql = match *right {
-            INSERT => format!("INSERT INTO {name} ({columns}) SELECT {columns} FROM {name} WHERE 1 = 0"),
-            UPDATE => format!("UPDATE {name} SET {written} = {written} WHERE 1 = 0"),
-            DELETE => format!("DELETE FROM {name} WHERE 1 = 0"),
-            _ => format!("SELECT {columns}{place} FROM {name} LIMIT 0"),
-        };
-        match run(db, &sql).await {
-            Ok(()) => {}
-            Err(Refused::Denied(error)) => {
-                denied.push(*right);
-                words.get_or_insert(error.to_string());
-            }
-            Err(Refused::Missing(error)) => return Err(missing(name, &error)),
-            Err(Refused::ReadOnly(error)) => return Err(only_reads(db.dialect.backend, error)),
-            Err(Refused::Otherwise(error)) => return Err(failed(CONTEXT)(error)),
-        }
+        INSERT | DELETE if backend == DbBackend::Sqlite => return Ok(None),
+        INSERT => format!("INSERT INTO {name} ({columns}) SELECT {columns} FROM {name} WHERE 1 = 0"),
+        UPDATE => format!("UPDATE {name} SET {column} = {column} WHERE 1 = 0"),
+        DELETE => format!("DELETE FROM {name} WHERE 1 = 0"),
+        _ => format!("SELECT {columns} FROM {name} LIMIT 0"),
+    };
+    match db.execute(Statement::from_string(backend, sql)).await {
+        Ok(_) => Ok(None),
+        Err(error) if refuses_to_write(&error) => Err(only_reads(backend, error)),
+        Err(error) if has_code(&error, &MISSING) => Err(missing(name, &error)),
+        Err(error) if has_code(&error, &DENIED) => Ok(Some(error)),
+        Err(error) => Err(failed(CONTEXT)(error)),
     }
-    if !denied.is_empty() {
-        lacking.push((*name, denied));
-    }
-    Ok(())
-}
-
-enum Refused {
-    Missing(DbErr),
-    Denied(DbErr),
-    ReadOnly(DbErr),
-    Otherwise(DbErr),
 }
 
 const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
 const DENIED: [&str; 2] = ["42501", "42000"];
-
-async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
-    let statement = Statement::from_string(db.dialect.backend, sql);
-    match db.execute(statement).await {
-        Ok(_) => Ok(()),
-        Err(error) if refuses_to_write(&error) => Err(Refused::ReadOnly(error)),
-        Err(error) if has_code(&error, &MISSING) => Err(Refused::Missing(error)),
-        Err(error) if has_code(&error, &DENIED) => Err(Refused::Denied(error)),
-        Err(error) => Err(Refused::Otherwise(error)),
-    }
-}
 
 /// A read-only server may be in a failover, so the relay waits. A file needs an operator.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
@@ -191,7 +129,11 @@ fn missing(table: &str, error: &DbErr) -> StoreError {
     StoreError::setup(SetupKind::Tables, seen, MIGRATE)
 }
 
-async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<StoreError, StoreError> {
+async fn without_rights(
+    db: &Session,
+    mut grants: Vec<String>,
+    error: &DbErr,
+) -> Result<StoreError, StoreError> {
     let user = match db.dialect.backend {
         DbBackend::MySql => {
             "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))"
@@ -199,7 +141,6 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
         _ => "SELECT quote_ident(current_user)",
     };
     let user = text(db, user).await.map_err(failed(CONTEXT))?;
-    let mut grants = Vec::new();
     if db.dialect.backend == DbBackend::Postgres
         && let Some((schema, _)) = db.dialect.messages.split_once('.')
     {
@@ -208,15 +149,16 @@ async fn denied(db: &Session, lacking: &[Lacking<'_>], words: &str) -> Result<St
             schema.trim_matches('"')
         );
         if text(db, &may).await.map_err(failed(CONTEXT))? != "true" {
-            grants.push(format!("GRANT USAGE ON SCHEMA {schema} TO {user}"));
+            grants.insert(0, format!("USAGE ON SCHEMA {schema}"));
         }
     }
-    for (table, rights) in lacking {
-        grants.push(format!("GRANT {} ON {table} TO {user}", rights.join(", ")));
-    }
+    let grants: Vec<String> = grants
+        .iter()
+        .map(|grant| format!("GRANT {grant} TO {user}"))
+        .collect();
     Ok(StoreError::setup(
         SetupKind::Rights,
-        format!("the relay's user lacks rights on the tables ({words})"),
+        format!("the relay's user lacks rights on the tables ({error})"),
         format!("as table owner, run: {};", grants.join("; ")),
     ))
 }
