@@ -79,7 +79,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
         .filter_map(|row| row.key.clone())
         .collect();
     if !halting.is_empty() {
-        tx.execute(block::sql::lift_halts(&tx.dialect, &halting)).await?;
+        tx.execute(block::sql::release(&tx.dialect, &halting)).await?;
     }
     let blocked: Vec<Key> = blocked.into_keys().collect();
     block::end(tx, &blocked).await?;

@@ -39,7 +39,7 @@ fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &
 }
 
 /// The blocks must be locked, so that each `ctid` stays valid.
-pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
+fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
     if dialect.backend == DbBackend::Postgres {
         sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
         // OFFSET prevents a join, which could scan all blocks.
@@ -115,15 +115,16 @@ pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> Stri
     )
 }
 
-pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
+/// Ends the blocks and their halts. The blocks must be locked. With a condition on the time, the
+/// planner could read all blocks of a pause for each key.
+pub(crate) fn release(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
+        "UPDATE {}{} SET blocked_until = {}, halted_by = NULL WHERE ",
         dialect.blocks,
+        dialect.by_primary(),
         dialect.now()
     ));
-    push_blocks_of(dialect, &mut sql, keys, |block| {
-        format!(" AND {block}.halted_by IS NOT NULL")
-    });
+    push_blocks_of(dialect, &mut sql, keys, |_| String::new());
     sql.statement()
 }
 

@@ -146,7 +146,7 @@ async fn release_blocks(tx: &Session, aggregate_type: &[u8], mut keys: Vec<Key>)
         block.is_some_and(|block| block.halted_by.is_none() && block.due_micros == held)
     });
     for keys in keys.chunks(RELEASED_MAX / 2) {
-        tx.execute(sql::release_blocks(&tx.dialect, keys)).await?;
+        tx.execute(block::sql::release(&tx.dialect, keys)).await?;
     }
     Ok(())
 }

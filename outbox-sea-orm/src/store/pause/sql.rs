@@ -5,8 +5,7 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::storable_error;
 use sea_orm::{DbBackend, Statement, Value};
 
-use crate::sql::{Dialect, Key, Sql, micros};
-use crate::store::block::sql::push_blocks_of;
+use crate::sql::{Dialect, Sql, micros};
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
 
 /// 9000-01-01 00:00:00 UTC in microseconds since 1970.
@@ -109,17 +108,6 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
         &text,
         [held.into(), type_of(dialect, aggregate_type), limit.into()],
     )
-}
-
-/// The blocks must be locked. With a condition on the time, the planner could read all blocks of
-/// the pause for each key.
-pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
-    let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
-    let mut sql = dialect.sql(format!(
-        "UPDATE {table}{by_primary} SET blocked_until = {now} WHERE "
-    ));
-    push_blocks_of(dialect, &mut sql, keys, |_| String::new());
-    sql.statement()
 }
 
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {

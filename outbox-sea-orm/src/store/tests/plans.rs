@@ -66,7 +66,7 @@ async fn scan_of_pending_messages(layout: Layout) {
                 100,
             ),
             case("lock", block::sql::lock(dialect, &keys), 64 * 4),
-            case("release", pause::release_blocks(dialect, &keys), 64 * 6),
+            case("release", block::sql::release(dialect, &keys), 64 * 6),
             case("end", block::sql::end(dialect, &keys), 64 * 10),
             case(
                 "resume",
@@ -245,7 +245,7 @@ async fn end_of_a_pause(layout: Layout) {
     let mut cases = vec![
         case("blocks", blocks, 10 * OWN),
         case("rows", unsequenced, 10 * OWN),
-        case("release blocks", pause::release_blocks(dialect, &keys), 10 * STEP),
+        case("release blocks", block::sql::release(dialect, &keys), 10 * STEP),
         case(
             "release rows",
             pause::release_rows(dialect, b"foreign", &rows),
