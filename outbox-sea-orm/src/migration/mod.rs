@@ -4,7 +4,6 @@
 //! |---|---|
 //! | have no migrator | [`migrate`] at start-up |
 //! | have a SeaORM migrator | `migrations` inside its `migrations()` (feature `migrator`) |
-//! | run SeaORM's command line | `OutboxMigrator` (feature `migrator`) |
 //! | pass SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | also record from other languages | [`writers`] in addition |
 //!
@@ -23,29 +22,14 @@ pub mod writers;
 
 use sea_orm::DbBackend;
 
-#[cfg(feature = "migrator")]
-pub use migrator::OutboxMigrator;
 #[doc(hidden)]
 pub use set::Migrations;
 pub use template::{SqlMigration, SqlTemplates};
 
+use crate::__templates as templates;
 use crate::names::{NameError, TableNames};
 
 const TABLE: &str = "outbox_migrations";
-
-const UP: SqlTemplates = crate::__templates!("outbox", ".sql");
-
-const DOWN: SqlTemplates = crate::__templates!("outbox", ".down.sql");
-
-const PAUSES: [SqlTemplates; 2] = [
-    crate::__templates!("outbox.pauses", ".sql"),
-    crate::__templates!("outbox.pauses", ".down.sql"),
-];
-
-const OPERATIONS: [SqlTemplates; 2] = [
-    crate::__templates!("operations", ".sql"),
-    crate::__templates!("operations", ".down.sql"),
-];
 
 const TABLES: Migrations = Migrations {
     table: TABLE,
@@ -66,8 +50,8 @@ pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> 
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     vec![
-        SqlMigration::new("outbox_0001_create_tables", [UP, DOWN], names),
-        SqlMigration::new("outbox_0002_create_pauses", PAUSES, names),
-        SqlMigration::new("outbox_0003_create_operations", OPERATIONS, names),
+        SqlMigration::new("outbox_0001_create_tables", templates!("outbox"), names),
+        SqlMigration::new("outbox_0002_create_pauses", templates!("outbox.pauses"), names),
+        SqlMigration::new("outbox_0003_create_operations", templates!("operations"), names),
     ]
 }

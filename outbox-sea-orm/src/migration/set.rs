@@ -1,8 +1,7 @@
 //! Sets of migrations, also for `outbox-inbox`.
 
 use outbox_core::describe;
-use sea_orm::sea_query::{Alias, IntoIden};
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 #[cfg(feature = "migrator")]
 use sea_orm_migration::MigrationTrait;
 
@@ -45,11 +44,6 @@ impl Migrations {
             .iter()
             .map(|migration| migration.name().to_owned())
             .collect()
-    }
-
-    /// The default name of [`Self::table`].
-    pub fn table_iden(&self) -> DynIden {
-        Alias::new(self.table).into_iden()
     }
 
     /// Plain SQL of the migrations. The SQL also records them as applied.

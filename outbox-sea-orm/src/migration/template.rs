@@ -18,11 +18,11 @@ pub struct SqlTemplates {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __templates {
-    ($begin:literal, $end:literal) => {
+    ($begin:literal) => {
         $crate::migration::SqlTemplates {
-            postgres: include_str!(concat!("sql/", $begin, ".postgres", $end)),
-            mysql: include_str!(concat!("sql/", $begin, ".mysql", $end)),
-            sqlite: include_str!(concat!("sql/", $begin, ".sqlite", $end)),
+            postgres: include_str!(concat!("sql/", $begin, ".postgres.sql")),
+            mysql: include_str!(concat!("sql/", $begin, ".mysql.sql")),
+            sqlite: include_str!(concat!("sql/", $begin, ".sqlite.sql")),
         }
     };
 }
@@ -51,7 +51,6 @@ impl SqlTemplates {
 pub struct SqlMigration {
     name: String,
     up: SqlTemplates,
-    down: SqlTemplates,
     names: TableNames,
 }
 
@@ -59,7 +58,7 @@ impl SqlMigration {
     /// Creates a migration. Migrators identify it by `name`, with schema and prefix appended unless
     /// default.
     #[must_use]
-    pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
+    pub fn new(name: &'static str, up: SqlTemplates, names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
             (None, "") => name.to_owned(),
             (schema, prefix) => format!("{name}@{}.{prefix}", schema.unwrap_or_default()),
@@ -67,7 +66,6 @@ impl SqlMigration {
         Self {
             name,
             up,
-            down,
             names: names.clone(),
         }
     }
@@ -87,25 +85,8 @@ impl SqlMigration {
         self.up.render(backend, &self.names)
     }
 
-    /// The SQL that reverts the migration.
-    ///
-    /// # Errors
-    ///
-    /// [`NameError`] if the database does not support the schema.
-    pub fn down_sql(&self, backend: DbBackend) -> Result<String, NameError> {
-        self.down.render(backend, &self.names)
-    }
-
     pub(super) async fn apply(&self, db: &impl ConnectionTrait) -> Result<(), DbErr> {
         let sql = self.up_sql(db.get_database_backend());
-        self.execute(db, sql).await
-    }
-
-    pub(super) async fn execute(
-        &self,
-        db: &impl ConnectionTrait,
-        sql: Result<String, NameError>,
-    ) -> Result<(), DbErr> {
         let sql = sql.map_err(|error| DbErr::Migration(error.to_string()))?;
         db.execute_unprepared(&without_delimiters(&sql)).await?;
         Ok(())

@@ -51,9 +51,6 @@ pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> 
 }
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
-    let templates = [
-        crate::__templates!("outbox.writers", ".sql"),
-        crate::__templates!("outbox.writers", ".down.sql"),
-    ];
+    let templates = crate::__templates!("outbox.writers");
     vec![SqlMigration::new("outbox_writers_0001_record", templates, names)]
 }

@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
-use outbox_sea_orm::migration::{self, OutboxMigrator};
-use outbox_sea_orm::{TableNames, migrate};
+use outbox_sea_orm::{TableNames, migrate, migration};
 use outbox_testing::conformance::probe::Probe;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DynIden, Statement};
-use sea_orm_migration::{MigrationTrait, MigratorTrait};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 
 use crate::support::{Backend, TestDb};
 
@@ -47,62 +45,6 @@ async fn count(db: &DatabaseConnection, table: &str) -> Option<i64> {
         .await
         .ok()??;
     row.try_get_by_index(0).ok()
-}
-
-#[tokio::test]
-async fn migrations_go_up_down_and_up_again() {
-    for backend in BACKENDS {
-        let Some((_test, db)) = empty(backend, "up_down").await else {
-            continue;
-        };
-        for _ in 0..2 {
-            OutboxMigrator::up(&db, None).await.unwrap();
-            assert_eq!(count(&db, "outbox_leases").await, Some(64), "{backend:?}");
-            assert_eq!(
-                count(&db, "outbox_messages_readable").await,
-                Some(0),
-                "{backend:?}"
-            );
-            OutboxMigrator::down(&db, None).await.unwrap();
-            for table in [
-                "outbox_leases",
-                "outbox_messages",
-                "outbox_aggregates",
-                "outbox_dedup_keys",
-                "outbox_blocks",
-                "outbox_relays",
-                "outbox_pauses",
-                "outbox_operations",
-                "outbox_messages_readable",
-                "outbox_dead_letters",
-                "outbox_blocked",
-            ] {
-                assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn migrate_and_the_migrator_agree() {
-    for backend in BACKENDS {
-        let Some((_test, db)) = empty(backend, "agree").await else {
-            continue;
-        };
-        migrate(&db).await.unwrap();
-        assert!(
-            OutboxMigrator::get_pending_migrations(&db)
-                .await
-                .unwrap()
-                .is_empty(),
-            "{backend:?}"
-        );
-        OutboxMigrator::down(&db, None).await.unwrap();
-        OutboxMigrator::up(&db, None).await.unwrap();
-        migrate(&db).await.unwrap();
-        let all = i64::try_from(migration::migrations(&TableNames::new()).len()).unwrap();
-        assert_eq!(count(&db, "outbox_migrations").await, Some(all), "{backend:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,36 +148,6 @@ async fn an_interrupted_migration_continues() {
             "{backend:?}"
         );
         assert_eq!(count(&db, "outbox_aggregates").await, Some(0), "{backend:?}");
-    }
-}
-
-#[tokio::test]
-async fn migrations_can_be_mounted() {
-    struct AppMigrator;
-
-    impl MigratorTrait for AppMigrator {
-        fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-            let billing = TableNames::new().with_prefix("billing_").unwrap();
-            let mut migrations = migration::migrations(&TableNames::new());
-            migrations.extend(migration::migrations(&billing));
-            migrations
-        }
-
-        fn migration_table_name() -> DynIden {
-            sea_orm::sea_query::IntoIden::into_iden(sea_orm::sea_query::Alias::new("app_migrations"))
-        }
-    }
-
-    for backend in BACKENDS {
-        let Some((_test, db)) = empty(backend, "mounted").await else {
-            continue;
-        };
-        AppMigrator::up(&db, None).await.unwrap();
-        AppMigrator::up(&db, None).await.unwrap();
-        assert_eq!(count(&db, "outbox_leases").await, Some(64));
-        assert_eq!(count(&db, "billing_outbox_leases").await, Some(64));
-        AppMigrator::down(&db, None).await.unwrap();
-        assert_eq!(count(&db, "billing_outbox_leases").await, None);
     }
 }
 

@@ -1,1 +1,0 @@
-DROP TABLE IF EXISTS {schema}{prefix}inbox_pauses;

@@ -1,1 +1,0 @@
-DROP TABLE {schema}{prefix}outbox_pauses;

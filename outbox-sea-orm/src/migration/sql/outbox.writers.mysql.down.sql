@@ -1,1 +1,0 @@
-DROP PROCEDURE IF EXISTS {schema}{prefix}outbox_record;

@@ -1,1 +1,0 @@
-DROP FUNCTION IF EXISTS {schema}{prefix}outbox_record;
