@@ -46,7 +46,6 @@ pub use self::pause::hold::Held;
 #[cfg(feature = "testing")]
 pub(crate) use self::row::recorded;
 
-use self::audit::record::Failed;
 use self::failure::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
 use self::fetch::durability::{Durability, durable};
 use self::fetch::sql::Scope;
@@ -68,13 +67,6 @@ macro_rules! run {
     };
 }
 use run;
-
-macro_rules! operate {
-    ($store:ident, $context:literal => |$db:ident| $call:expr) => {
-        $store.operate($context, move |$db| async move { $call }).await
-    };
-}
-use operate;
 
 /// The outbox of a database, for the relay and for operators.
 ///
@@ -180,33 +172,15 @@ impl SqlStore {
         self.call(work).await.map_err(|error| self.failed(context, error))
     }
 
-    async fn operate<T, F>(
-        &self,
-        context: &'static str,
-        work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
-    ) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Failed>> + Send + 'static,
-    {
-        self.call(work).await.map_err(|error| match error {
-            Failed::Setup(problem) => StoreError::Setup(problem),
-            Failed::Database(error) if DatabaseAnswer::is_table_missing(&error, "outbox_operations") => {
-                StoreError::setup(
-                    SetupKind::Tables,
-                    format!(
-                        "table {} is missing, so no change was made ({})",
-                        self.dialect.operations,
-                        outbox_core::describe(&error)
-                    ),
-                    "run `outbox migrate`, or `outbox_sea_orm::migrate`",
-                )
-            }
-            Failed::Database(error) => self.failed(context, error),
-        })
-    }
-
     fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
+        if DatabaseAnswer::is_table_missing(&error, "outbox_operations") {
+            let (table, error) = (&self.dialect.operations, outbox_core::describe(&error));
+            return StoreError::setup(
+                SetupKind::Tables,
+                format!("table {table} is missing, so no change was made ({error})"),
+                "run `outbox migrate`, or `outbox_sea_orm::migrate`",
+            );
+        }
         match connect_error(&self.db, error) {
             ConnectError::Failed { source, .. } => failed(context)(source),
             error => StoreError::Database {

@@ -12,37 +12,38 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
-    OperationMessages, OutboxAudit, PauseRequest, SetupKind, SetupProblem, StoreError,
+    OperationMessages, OutboxAudit, PauseRequest, SetupKind, StoreError,
 };
 use sea_orm::DbErr;
 use uuid::Uuid;
 
-use self::record::{Failed, end, find, insert, note};
+use self::record::{end, find, insert, note};
 use self::sql::OperationsSql;
 use super::admin::{self, Decision, Selected};
 use super::session::Session;
-use super::{SqlStore, block, forget, message, operate, pause, repeat_deadlocks};
+use super::{SqlStore, block, forget, message, pause, repeat_deadlocks, run};
 
 const IDS_MAX: usize = 256;
 
 impl OutboxAudit for SqlStore {
     async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
+        if !operation.kind.takes_messages() {
+            let seen = format!("operation {} is not a retry, skip or replay", operation.id);
+            return Err(StoreError::setup(SetupKind::Operation, seen, ""));
+        }
         let operation = operation.clone();
-        operate!(self, "the operation could not be advanced; repeat the call to continue from its position" =>
-            |db| advance(&db, operation, u64::from(at_most.get())).await)
+        run!(self, "the operation could not be advanced; repeat the call to continue from its position" =>
+            |db| advance(&db, operation, u64::from(at_most.get())))
     }
 
     async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
         let (aggregate, operation) = (aggregate.clone(), operation.clone());
-        let context = "the aggregate could not be resumed";
-        self.operate(context, move |db| async move {
-            let resumed = repeat_deadlocks!(resume(&db, &aggregate, &operation))?;
-            if resumed {
-                outbox_core::wake::notify();
-            }
-            Ok(resumed)
-        })
-        .await
+        let resumed = run!(self, "the aggregate could not be resumed" =>
+            |db| async { repeat_deadlocks!(resume(&db, &aggregate, &operation)) })?;
+        if resumed {
+            outbox_core::wake::notify();
+        }
+        Ok(resumed)
     }
 
     async fn forget_as(
@@ -51,14 +52,14 @@ impl OutboxAudit for SqlStore {
         operation: &Operation,
     ) -> Result<Forgotten, StoreError> {
         let (aggregates, operation) = (aggregates.to_vec(), operation.clone());
-        operate!(self, "aggregates could not be forgotten" =>
-            |db| Ok(forget::forget(&db, &aggregates, &operation).await?))
+        run!(self, "aggregates could not be forgotten" =>
+            |db| forget::forget(&db, &aggregates, &operation))
     }
 
     async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
         let (request, operation) = (request.clone(), operation.clone());
-        operate!(self, "publishing could not be paused" =>
-            |db| Ok(repeat_deadlocks!(pause::begin(&db, &request, &operation))?))
+        run!(self, "publishing could not be paused" =>
+            |db| async { repeat_deadlocks!(pause::begin(&db, &request, &operation)) })
     }
 
     async fn unpause_as(
@@ -67,19 +68,18 @@ impl OutboxAudit for SqlStore {
         operation: &Operation,
     ) -> Result<bool, StoreError> {
         let (aggregate_type, operation) = (aggregate_type.map(str::to_owned), operation.clone());
-        operate!(self, "the pause could not be ended" =>
-            |db| Ok(repeat_deadlocks!(pause::end(&db, aggregate_type.as_deref(), &operation))?))
+        run!(self, "the pause could not be ended" =>
+            |db| async { repeat_deadlocks!(pause::end(&db, aggregate_type.as_deref(), &operation)) })
     }
 
     async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
         let operation = operation.clone();
-        operate!(self, "the operation could not be recorded" =>
-            |db| Ok(insert(&db, &operation, None).await.map(drop)?))
+        run!(self, "the operation could not be recorded" => |db| insert(&db, &operation, None))?;
+        Ok(())
     }
 
     async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
-        operate!(self, "the end of the operation could not be recorded" =>
-            |db| Ok(record::finish(&db, id, changed).await?))
+        run!(self, "the end of the operation could not be recorded" => |db| record::finish(&db, id, changed))
     }
 
     async fn operations(
@@ -88,33 +88,29 @@ impl OutboxAudit for SqlStore {
         limit: NonZeroU32,
     ) -> Result<Vec<Operation>, StoreError> {
         let statement = sql::operations(&self.dialect).list(filter, i64::from(limit.get()));
-        operate!(self, "operations could not be listed" =>
-            |db| Ok(db.read(statement, OperationsSql::read).await?))
+        run!(self, "operations could not be listed" => |db| db.read(statement, OperationsSql::read))
     }
 
     async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
-        operate!(self, "the operation could not be read" => |db| find(&db, id).await)
+        run!(self, "the operation could not be read" => |db| find(&db, id))
     }
 
     async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {
-        let context = "the messages of the operation could not be read";
-        self.operate(context, move |db| async move {
-            let row = db.one(sql::operations(&db.dialect).messages(id)).await?;
-            let ids = row
-                .as_ref()
-                .map(OperationsSql::read_ids)
-                .transpose()?
-                .unwrap_or_default();
-            let mut messages = Vec::new();
-            for ids in ids.chunks(IDS_MAX) {
-                messages.extend(message::with_ids(&db, ids).await?);
-            }
-            messages.sort_by_key(|message| message.row_id);
-            let named: Vec<MessageId> = ids.into_iter().map(MessageId::from).collect();
-            Ok(OperationMessages::new(&named, messages))
-        })
-        .await
+        run!(self, "the messages of the operation could not be read" => |db| messages_of(&db, id))
     }
+}
+
+async fn messages_of(db: &Session, id: OperationId) -> Result<OperationMessages, DbErr> {
+    let row = db.one(sql::operations(&db.dialect).messages(id)).await?;
+    let ids = row.as_ref().map(OperationsSql::read_ids).transpose()?;
+    let ids = ids.unwrap_or_default();
+    let mut messages = Vec::new();
+    for ids in ids.chunks(IDS_MAX) {
+        messages.extend(message::with_ids(db, ids).await?);
+    }
+    messages.sort_by_key(|message| message.row_id);
+    let named: Vec<MessageId> = ids.into_iter().map(MessageId::from).collect();
+    Ok(OperationMessages::new(&named, messages))
 }
 
 async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> Result<bool, DbErr> {
@@ -131,12 +127,7 @@ async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> R
     Ok(resumed)
 }
 
-async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
-    if !operation.kind.takes_messages() {
-        let id = operation.id;
-        let seen = format!("operation {id} is not a retry, skip or replay");
-        return Err(Failed::Setup(SetupProblem::new(SetupKind::Operation, seen, "")));
-    }
+async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, DbErr> {
     let mut operation = find(db, operation.id).await?.unwrap_or(operation);
     while budget > 0 && !operation.is_finished() {
         let page = match operation.kind {

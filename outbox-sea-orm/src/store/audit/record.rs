@@ -1,7 +1,7 @@
 //! Rows of operations. A transaction that inserts or claims an operation locks its row until the
 //! transaction ends.
 
-use outbox_core::{Operation, OperationId, SetupProblem};
+use outbox_core::{Operation, OperationId};
 use sea_orm::DbErr;
 
 use super::sql::{self, OperationsSql};
@@ -42,23 +42,12 @@ pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Resul
     Ok(tx.execute(claim).await?.rows_affected() > 0)
 }
 
-pub(crate) enum Failed {
-    Setup(SetupProblem),
-    Database(DbErr),
-}
-
-impl From<DbErr> for Failed {
-    fn from(error: DbErr) -> Self {
-        Self::Database(error)
-    }
-}
-
-pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operation>, Failed> {
+pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operation>, DbErr> {
     let row = db.one(sql::operations(&db.dialect).find(id)).await?;
-    Ok(row.as_ref().map(OperationsSql::read).transpose()?)
+    row.as_ref().map(OperationsSql::read).transpose()
 }
 
-pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, Failed> {
+pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, DbErr> {
     if operation.started_at.is_none() {
         let clock = db.only(db.dialect.clock()).await?;
         operation.finished_at = Some(time(&clock, "now_micros", "the database's time")?);
