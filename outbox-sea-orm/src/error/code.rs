@@ -88,7 +88,7 @@ impl ErrorCode {
 
     fn refuses_commit(&self) -> bool {
         match (self.number, self.code.len()) {
-            (Some(number), _) => mysql_refuses(number, &self.code, &self.text),
+            (Some(number), _) => mysql_refuses(number, &self.code),
             // A fatal error ends the session, possibly during the commit.
             (None, 5) => !self.is_fatal && postgres_refuses(&self.code),
             // SQLite refuses a commit with BUSY, LOCKED, FULL or CONSTRAINT.
@@ -105,20 +105,11 @@ fn postgres_refuses(code: &str) -> bool {
 }
 
 /// Whether a MySQL error refused the commit: rollback (40), constraint (23), transaction cache
-/// full, lock timeout, read-only, group replication hook. Error 1180 counts, except with Galera
-/// status 6 to 8 (connection lost, node failed): other nodes may have committed.
-fn mysql_refuses(number: u16, code: &str, message: &str) -> bool {
+/// full, lock timeout, read-only, group replication hook. False for error 1180: if Galera has lost
+/// the other nodes, they may have committed.
+fn mysql_refuses(number: u16, code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
-    let is_galera_lost = || {
-        ["error 6 ", "error 7 ", "error 8 "]
-            .iter()
-            .any(|status| message.contains(status))
-    };
-    match number {
-        1180 => !is_galera_lost(),
-        1197 | 1205 | 1290 | 1836 | 3100 => true,
-        _ => ["40", "23"].contains(&class),
-    }
+    matches!(number, 1197 | 1205 | 1290 | 1836 | 3100) || ["40", "23"].contains(&class)
 }
 
 #[cfg(test)]
@@ -135,28 +126,17 @@ mod tests {
         for code in ["", "08006", "08007", "40003", "58030", "XX000"] {
             assert!(!postgres_refuses(code), "{code}");
         }
-        let lost = "Got error 6 \"No such device or address\" during COMMIT";
-        for (number, code, message, refuses) in [
-            (1213, "40001", "Deadlock found when trying to get lock", true),
-            (
-                1180,
-                "HY000",
-                "Got error 5 \"Input/output error\" during COMMIT",
-                true,
-            ),
-            (1180, "HY000", lost, false),
-            (3101, "40000", "Plugin instructed the server to rollback", true),
-            (1290, "HY000", "running with the --read-only option", true),
-            (1047, "08S01", "WSREP has not yet prepared node", false),
-            (1053, "08S01", "Server shutdown in progress", false),
-            (1317, "70100", "Query execution was interrupted", false),
-            (1927, "70100", "Connection was killed", false),
+        for (number, code, refuses) in [
+            (1213, "40001", true),
+            (3101, "40000", true),
+            (1290, "HY000", true),
+            (1180, "HY000", false),
+            (1047, "08S01", false),
+            (1053, "08S01", false),
+            (1317, "70100", false),
+            (1927, "70100", false),
         ] {
-            assert_eq!(
-                mysql_refuses(number, code, message),
-                refuses,
-                "{number} {message}"
-            );
+            assert_eq!(mysql_refuses(number, code), refuses, "{number}");
         }
         for (code, refuses) in [
             ("5", true),
