@@ -6,7 +6,7 @@
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
 
-use super::{Sql, TIME_MICROS_MAX};
+use super::{Sql, time_micros};
 use crate::names::TableNames;
 
 /// Increment of the sequence `outbox_row_ids` on PostgreSQL.
@@ -169,10 +169,10 @@ impl Dialect {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    pub(crate) fn key(&self, key: &str) -> Value {
+    pub(crate) fn key(&self, key: impl AsRef<[u8]>) -> Value {
         match self.backend {
-            DbBackend::MySql => Value::Bytes(Some(key.as_bytes().to_vec())),
-            _ => Value::String(Some(key.to_owned())),
+            DbBackend::MySql => Value::Bytes(Some(key.as_ref().to_vec())),
+            _ => Value::String(Some(String::from_utf8_lossy(key.as_ref()).into_owned())),
         }
     }
 
@@ -267,11 +267,7 @@ impl Dialect {
     }
 
     pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
-        let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
-        let micros = i64::try_from(micros)
-            .unwrap_or(TIME_MICROS_MAX)
-            .clamp(1, TIME_MICROS_MAX);
-        let micros = sql.placeholder(micros);
+        let micros = sql.placeholder(time_micros(time));
         sql.push(comparison).push(&self.time(&micros));
     }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub(crate) use self::dialect::{Dialect, ROW_IDS_PER_DRAW, unsupported};
 pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
-pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
+pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros, time_micros};
 
 /// MySQL allows 65,535 values, and a relay has up to 55,000 rows in flight.
 const PADDED_MAX: usize = 32 * 1024;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::Value;
+use time::OffsetDateTime;
 
 use super::Dialect;
 
@@ -18,15 +19,17 @@ pub(crate) fn micros(duration: Duration) -> i64 {
         .min(CENTURY)
 }
 
-/// Delay of a message in microseconds, rounded up. 0 means no delay.
-pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
-    let Some(time) = message.delayed_until() else {
-        return 0;
-    };
+/// A time in microseconds since 1970, rounded up, at least 1.
+pub(crate) fn time_micros(time: OffsetDateTime) -> i64 {
     let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
     i64::try_from(micros)
         .unwrap_or(TIME_MICROS_MAX)
         .clamp(1, TIME_MICROS_MAX)
+}
+
+/// 0 means no delay.
+pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
+    message.delayed_until().map_or(0, time_micros)
 }
 
 pub(crate) fn headers_json(message: &NewMessage) -> String {

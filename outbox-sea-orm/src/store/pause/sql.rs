@@ -3,7 +3,7 @@
 use outbox_core::PauseRequest;
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::storable_error;
-use sea_orm::{DbBackend, Statement, Value};
+use sea_orm::{DbBackend, Statement};
 
 use crate::sql::{Dialect, Sql, micros};
 use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
@@ -77,7 +77,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
     ));
     sql.bind_rows([types
         .iter()
-        .map(|aggregate_type| type_of(dialect, aggregate_type))]);
+        .map(|aggregate_type| dialect.key(aggregate_type))]);
     sql.push(" ORDER BY aggregate_type")
         .push(dialect.for_share())
         .statement()
@@ -106,7 +106,7 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
     let held = held_until(aggregate_type);
     dialect.statement(
         &text,
-        [held.into(), type_of(dialect, aggregate_type), limit.into()],
+        [held.into(), dialect.key(aggregate_type), limit.into()],
     )
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) ->
     let held = held_until(aggregate_type);
     sql.push_with(
         &text,
-        [held.into(), type_of(dialect, aggregate_type), limit.into()],
+        [held.into(), dialect.key(aggregate_type), limit.into()],
     )
     .statement()
 }
@@ -204,14 +204,7 @@ pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[
 /// The pause must be locked, and hold no message.
 pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
     let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
-    dialect.statement(&text, [type_of(dialect, aggregate_type)])
-}
-
-fn type_of(dialect: &Dialect, aggregate_type: &[u8]) -> Value {
-    match dialect.backend {
-        DbBackend::MySql => Value::Bytes(Some(aggregate_type.to_vec())),
-        _ => Value::String(Some(String::from_utf8_lossy(aggregate_type).into_owned())),
-    }
+    dialect.statement(&text, [dialect.key(aggregate_type)])
 }
 
 #[cfg(test)]
