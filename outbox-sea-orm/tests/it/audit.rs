@@ -15,10 +15,8 @@ use crate::support::TestDb;
 
 crate::on_every_backend!(
     killed_replay_continues_without_second_copies,
-    two_operators_retry_10_000_messages_once,
     an_operation_is_rolled_back_with_its_change,
     missing_operations_table_rejects_changes,
-    an_operation_is_rolled_back_with_its_pause,
 );
 
 const SOON: Duration = Duration::from_secs(60);
@@ -83,25 +81,6 @@ async fn killed_replay_continues_without_second_copies(test: TestDb) {
     assert_eq!(store.messages_of(replay.id).await.unwrap().named, 1_000);
 }
 
-async fn two_operators_retry_10_000_messages_once(test: TestDb) {
-    with_status(&test, 10_000, 2).await;
-    let retry = |_| {
-        let store = test.store();
-        tokio::spawn(async move {
-            let retry = operation(OperationKind::Retry, Selection::dead_letters());
-            finished(&store, &retry).await.changed
-        })
-    };
-    let tasks: Vec<_> = (0..2).map(retry).collect();
-    let mut counted = 0;
-    for task in tasks {
-        counted += task.await.unwrap();
-    }
-    assert_eq!(counted, 10_000);
-    let pending = format!("SELECT count(*) FROM {} WHERE status = 0", test.messages());
-    assert_eq!(test.int(&pending).await, 10_000);
-}
-
 async fn an_operation_is_rolled_back_with_its_change(test: TestDb) {
     with_status(&test, 3, 2).await;
     let retry = operation(OperationKind::Retry, Selection::dead_letters());
@@ -153,18 +132,5 @@ fn everything() -> PauseRequest {
         reason: "INC-1".to_owned(),
         by: "ann".to_owned(),
         lasts: None,
-    }
-}
-
-async fn an_operation_is_rolled_back_with_its_pause(test: TestDb) {
-    let store = test.store();
-    let pauses = test.names.table(test.sql_backend(), "outbox_pauses");
-    test.execute(&format!("DROP TABLE {pauses}")).await;
-    let pause = operation(OperationKind::Pause, Selection::all());
-    store.pause_as(&everything(), &pause).await.unwrap_err();
-    let unpause = operation(OperationKind::Unpause, Selection::all());
-    store.unpause_as(None, &unpause).await.unwrap_err();
-    for operation in [pause, unpause] {
-        assert_eq!(store.operation(operation.id).await.unwrap(), None);
     }
 }

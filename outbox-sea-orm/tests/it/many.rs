@@ -13,7 +13,6 @@ on_every_backend!(
     many_rows_are_inserted_with_an_event_each,
     rows_with_client_keys_are_inserted_with_their_events,
     one_refused_row_or_event_stores_nothing,
-    many_rows_join_an_open_transaction,
     rows_with_composite_keys_are_inserted,
 );
 
@@ -97,26 +96,6 @@ async fn one_refused_row_or_event_stores_nothing(db: TestDb) {
     .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidEvent, "{refused:?}");
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
-}
-
-async fn many_rows_join_an_open_transaction(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let outbox = shop.test.outbox();
-    let tx = outbox.begin().await.unwrap();
-    shop.order(1).insert(&tx).await.unwrap();
-    let orders = [2, 3].map(|cents| shop.order(cents));
-    let saved = order::Entity::insert_many_with_events(orders, &tx, placed_of)
-        .await
-        .unwrap();
-    let twice = ["a", "a"].map(|id| shop.customer(id));
-    customer::Entity::insert_many_with_events(twice, &tx, greeted)
-        .await
-        .unwrap_err();
-    tx.commit().await.unwrap();
-    assert_eq!(
-        (saved.len(), shop.orders().await, shop.recorded().await.len()),
-        (2, 3, 2)
-    );
 }
 
 mod line {

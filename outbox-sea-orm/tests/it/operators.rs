@@ -22,51 +22,7 @@ crate::on_every_backend!(
     concurrent_purges_do_not_disturb_a_relay,
 );
 
-mod head_row {
-    use super::*;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn postgres() {
-        check(Backend::Postgres).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn mariadb() {
-        check(Backend::MariaDb).await;
-    }
-
-    async fn check(backend: Backend) {
-        let Some(test) = TestDb::open(backend, "head_row").await else {
-            return;
-        };
-        test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
-            .await
-            .unwrap();
-        let business = test.outbox().begin().await.unwrap();
-        outbox_sea_orm::record(&business, [Probe::noted("a", 2), Probe::noted("b", 2)])
-            .await
-            .unwrap();
-        let (_, leases) = test.lease_all().await;
-        let rows = test.scan(&leases, 10).await.due;
-        let settle = async {
-            let blocked = Verdict::Blocked {
-                delay: Duration::ZERO,
-                error: Some("no".to_owned()),
-                attempt: true,
-            };
-            let dead = Verdict::Dead {
-                error: "no".to_owned(),
-                halt: true,
-            };
-            test.settle(&leases, &rows[..1], blocked).await + test.settle(&leases, &rows[1..], dead).await
-        };
-        let settled = tokio::time::timeout(Duration::from_secs(20), settle).await;
-        assert_eq!(settled.expect("settling waits for the head row"), 2);
-        business.commit().await.unwrap();
-    }
-}
-
-/// Transactions of the application. The relay's sessions have a stricter isolation level than READ
+/// A transaction of the application holds head rows of settled messages. The relay's sessions have a stricter isolation level than READ
 /// COMMITTED.
 mod business {
     use super::*;
@@ -103,7 +59,7 @@ mod business {
         };
         test.record(events(1)).await.unwrap();
         let business = test.outbox().begin().await.unwrap();
-        outbox_sea_orm::record(&business, [Probe::noted("other", 2), Probe::noted("another", 2)])
+        outbox_sea_orm::record(&business, [Probe::noted("0", 2), Probe::noted("1500", 2)])
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;

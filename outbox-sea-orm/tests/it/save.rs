@@ -11,8 +11,6 @@ use crate::support::TestDb;
 on_every_backend!(
     a_generated_key_reaches_the_event,
     all_forms_of_events_are_recorded_in_order,
-    a_refused_event_in_a_transaction_undoes_only_its_save,
-    a_rolled_back_transaction_leaves_nothing,
     updates_and_deletes_are_recorded_only_if_they_happened,
     ambient_ids_travel_with_the_event,
     a_commit_wakes_the_relay,
@@ -112,56 +110,6 @@ async fn all_forms_of_events_are_recorded_in_order(db: TestDb) {
         recorded,
         expected.map(|(event_type, sequence)| (event_type.to_owned(), Some(sequence)))
     );
-}
-
-fn too_large() -> OrderDescribed {
-    OrderDescribed {
-        order_id: 1,
-        text: "x".repeat(Limits::default().payload_bytes_max),
-    }
-}
-
-async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1)
-        .insert_with_events(&tx, |_| [placed(1)])
-        .await
-        .unwrap();
-    shop.order(2)
-        .insert_with_events(&tx, |_| [too_large()])
-        .await
-        .unwrap_err();
-    shop.customer("a").insert(&*tx).await.unwrap();
-    let twice = shop.customer("a").insert_with_events(&tx, |_| [placed(1)]).await;
-    assert!(matches!(twice, Err(SaveError::Database(_))), "{twice:?}");
-    tx.commit().await.unwrap();
-    assert_eq!((shop.orders().await, shop.customers().await), (1, 1));
-    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
-}
-
-async fn a_rolled_back_transaction_leaves_nothing(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1)
-        .insert_with_events(&tx, |_| [placed(1)])
-        .await
-        .unwrap();
-    outbox_sea_orm::record(&tx, [placed(1)]).await.unwrap();
-    tx.rollback().await.unwrap();
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1)
-        .insert_with_events(&tx, |_| [placed(1)])
-        .await
-        .unwrap();
-    drop(tx);
-    assert_eq!(shop.orders().await, 0);
-    assert_eq!(shop.recorded().await, []);
-    shop.order(1)
-        .insert_with_events(&shop.test.outbox(), |_| [placed(1)])
-        .await
-        .unwrap();
-    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
 async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {

@@ -36,7 +36,6 @@ on_databases_that_commit_on!(
     joined_save_is_refused_after_a_rollback,
     rollback_by_a_direct_statement_is_detected,
     record_in_seaorms_transaction_is_refused,
-    save_in_seaorms_transaction_is_refused,
     repeated_transaction_is_stored_once,
 );
 
@@ -163,17 +162,6 @@ async fn record_in_seaorms_transaction_is_refused(shop: Shop) {
         matches!(recorded, Err(RecordError::TransactionLost(_))),
         "{recorded:?}"
     );
-    let _ = shop.order(2).insert(&tx).await;
-    tx.commit().await.unwrap_err();
-    nothing_is_stored(&shop).await;
-}
-
-async fn save_in_seaorms_transaction_is_refused(shop: Shop) {
-    let tx = shop.test.db.begin().await.unwrap();
-    undo(&shop, &tx).await;
-    let named = Named(&tx, shop.test.config());
-    let saved = shop.order(2).insert_with_events(&named, |_| [placed(2)]).await;
-    assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
     let _ = shop.order(2).insert(&tx).await;
     tx.commit().await.unwrap_err();
     nothing_is_stored(&shop).await;
