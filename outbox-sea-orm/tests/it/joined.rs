@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use outbox_core::{NewMessage, wake};
-use outbox_sea_orm::{AggregateRoot, ErrorKind, RecordError, SaveError, SaveWithEvents, record};
+use outbox_sea_orm::{AggregateRoot, RecordError, SaveError, SaveWithEvents, record};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, Set, TransactionTrait};
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use outbox_sea_orm::{ErrorKind, SaveManyWithEvents};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, Set};
+use sea_orm::{ConnectionTrait, Set};
 
 use crate::on_every_backend;
 use crate::shop::{CustomerGreeted, OrderPlaced, Shop, customer, order, placed_of};

@@ -13,7 +13,7 @@ use outbox_core::{
 use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryPublisher, not_applicable};
-use sea_orm::{ConnectionTrait, DbBackend, Statement};
+use sea_orm::{ConnectionTrait, DbBackend};
 use tokio::sync::watch;
 
 use crate::support::{Backend, TTL, TestDb, until};

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_sea_orm::{
-    ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, record,
-};
+use outbox_sea_orm::{ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, record};
 use outbox_testing::not_applicable;
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, IsolationLevel,

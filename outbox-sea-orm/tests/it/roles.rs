@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use outbox_core::{
-    NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest, RelayHealth, Selection,
-    SetupKind, StoreError, Verdict,
+    NewMessage, OutboxStore, OwnerId, PurgeRequest, RelayHealth, SetupKind, StoreError, Verdict,
 };
 use outbox_sea_orm::SqlStore;
-use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{self, Executor};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
@@ -59,11 +57,6 @@ impl Role {
             _ => format!("{}@'%'", self.name),
         };
         self.test.execute(&format!("GRANT {what} TO {whom}")).await;
-    }
-
-    async fn grant_on(&self, rights: &str, table: &'static str) {
-        let table = self.test.names.table(self.test.sql_backend(), table);
-        self.grant(&format!("{rights} ON {table}")).await;
     }
 
     async fn grant_usage(&self) {

@@ -1,11 +1,11 @@
 //! Saving a model together with its events.
 
-use outbox_core::{Events, Limits, MessageContext, wake};
+use outbox_core::{Events, MessageContext, wake};
 use outbox_sea_orm::{SaveError, SaveWithEvents};
-use sea_orm::{ActiveModelTrait, IntoActiveModel, Set};
+use sea_orm::{IntoActiveModel, Set};
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context, placed};
+use crate::shop::{CustomerGreeted, OrderPlaced, Shop, context, placed};
 use crate::support::TestDb;
 
 on_every_backend!(

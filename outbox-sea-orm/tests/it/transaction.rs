@@ -6,7 +6,7 @@ use std::task::Context;
 
 use outbox_sea_orm::{SaveError, SaveWithEvents};
 use outbox_testing::{eventually, not_applicable};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, TransactionTrait};
+use sea_orm::{ConnectionTrait, DbBackend, TransactionTrait};
 
 use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, placed};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outbox_core::{FetchedRow, Limits, Message, MessageContext, NewMessage, codec};
-use outbox_sea_orm::{OutboxConnection, migration};
+use outbox_core::{FetchedRow, Message, MessageContext, NewMessage, codec};
+use outbox_sea_orm::migration;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait, Value};
 use time::{Duration, OffsetDateTime};

@@ -75,9 +75,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         dialect.pauses,
         dialect.now(),
     ));
-    sql.bind_rows([types
-        .iter()
-        .map(|aggregate_type| dialect.key(aggregate_type))]);
+    sql.bind_rows([types.iter().map(|aggregate_type| dialect.key(aggregate_type))]);
     sql.push(" ORDER BY aggregate_type")
         .push(dialect.for_share())
         .statement()
@@ -104,10 +102,7 @@ pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) 
         dialect.time("?"),
     );
     let held = held_until(aggregate_type);
-    dialect.statement(
-        &text,
-        [held.into(), dialect.key(aggregate_type), limit.into()],
-    )
+    dialect.statement(&text, [held.into(), dialect.key(aggregate_type), limit.into()])
 }
 
 pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
@@ -119,11 +114,8 @@ pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) ->
         dialect.time("?")
     );
     let held = held_until(aggregate_type);
-    sql.push_with(
-        &text,
-        [held.into(), dialect.key(aggregate_type), limit.into()],
-    )
-    .statement()
+    sql.push_with(&text, [held.into(), dialect.key(aggregate_type), limit.into()])
+        .statement()
 }
 
 /// The caller must add a condition on the time, for the index search.
