@@ -93,3 +93,53 @@ async fn a_setting_that_loses_commits_is_named() {
         }
     }
 }
+
+/// Two sessions cache 50 row ids each. Without head rows, the order of the messages would be 2, 4,
+/// 6, 1, 3, 5.
+#[tokio::test]
+async fn cached_row_ids_keep_the_order_of_each_aggregate() {
+    let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {
+        return;
+    };
+    let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
+    let sequence = text(&test.db, &sequence).await;
+    test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let db = test.one_connection();
+        sessions.push(OutboxConnection::new(db.await, test.config()));
+    }
+    for n in [0, 1, 2, 3, 4, 5, 6] {
+        let tx = sessions[(n + 1) % 2].begin().await.unwrap();
+        let event = Probe::noted(if n == 0 { "b" } else { "a" }, n as u64);
+        outbox_sea_orm::record(&tx, Events::new().with(event))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+    let row_ids = format!(
+        "SELECT string_agg(sequence::text, ' ' ORDER BY row_id) FROM {} WHERE aggregate_id = 'a'",
+        test.messages()
+    );
+    assert_eq!(text(&test.db, &row_ids).await, "1 2 3 4 5 6");
+    let (_, leases) = test.lease_all().await;
+    let mut numbers = Vec::new();
+    loop {
+        let request = outbox_core::FetchRequest {
+            leases: &leases,
+            limit: 2.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        let fetched = test.store().fetch(request).await.unwrap();
+        if fetched.due.is_empty() {
+            break;
+        }
+        let of_a = fetched.due.iter().filter(|row| row.aggregate.id == "a");
+        numbers.extend(of_a.map(|row| row.message.as_ref().unwrap().sequence));
+        let published = Verdict::Published { keep: true };
+        test.settle(&leases, &fetched.due, published).await;
+    }
+    assert_eq!(numbers.len(), 6, "{numbers:?}");
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}

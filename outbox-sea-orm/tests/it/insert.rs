@@ -102,10 +102,7 @@ async fn thousands_of_messages_fit_into_one_call(test: TestDb) {
         if let Some(sequence) = message.sequence {
             let (last, n) = last.entry(row.aggregate.id).or_default();
             assert_eq!(sequence, *last + 1);
-            assert!(
-                sequence == 1 || probe.n() > *n,
-                "an aggregate keeps the order of the call"
-            );
+            assert!(sequence == 1 || probe.n() > *n, "an aggregate keeps the order of the call");
             (*last, *n) = (sequence, probe.n());
         }
     }
@@ -131,6 +128,36 @@ async fn repeated_key_differs_from_a_repeated_id(test: TestDb) {
     assert!(matches!(error, RecordError::Database(_)), "{error:?}");
     test.record([keyed("l")]).await.unwrap();
     assert_eq!(test.fetch_all().await.len(), 3);
+}
+
+/// MariaDB finds head rows by primary key, so a save waits only for its own aggregates.
+#[tokio::test]
+async fn heads_of_other_aggregates_are_not_locked() {
+    let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {
+        return;
+    };
+    let events = |range: std::ops::RangeInclusive<u64>| -> Vec<Probe> {
+        range.map(|n| Probe::noted(format!("{n:04}"), 1)).collect()
+    };
+    test.record(events(0..=2_000)).await.unwrap();
+    let impatient = test.one_connection().await;
+    impatient
+        .execute_unprepared("SET SESSION innodb_lock_wait_timeout = 1")
+        .await
+        .unwrap();
+    let impatient = outbox_sea_orm::OutboxConnection::new(impatient, test.config());
+    let business = test.outbox().begin().await.unwrap();
+    let mine = [Probe::noted("0003", 2), Probe::noted("0700", 2)];
+    outbox_sea_orm::record(&business, mine).await.unwrap();
+    for others in [vec![1..=2], vec![1..=2, 4..=5], vec![10..=509], vec![701..=1_900]] {
+        let tx = impatient.begin().await.unwrap();
+        let others: Vec<Probe> = others.into_iter().flat_map(events).collect();
+        let count = others.len();
+        let recorded = outbox_sea_orm::record(&tx, others).await;
+        recorded.unwrap_or_else(|error| panic!("{count} aggregates: {error:?}"));
+        tx.commit().await.unwrap();
+    }
+    business.commit().await.unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use outbox_core::{NewMessage, wake};
-use outbox_sea_orm::{AggregateRoot, RecordError, SaveError, SaveWithEvents, record};
+use outbox_sea_orm::{AggregateRoot, ErrorKind, RecordError, SaveError, SaveWithEvents, record};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, Set, TransactionTrait};
 
@@ -17,6 +17,7 @@ on_every_backend!(
     dropped_save_makes_its_transaction_uncommittable,
     dropped_record_makes_its_transaction_uncommittable,
     failed_record_makes_its_level_uncommittable,
+    ignored_invalid_event_makes_its_level_uncommittable,
     failed_record_of_a_joined_save_undoes_only_that_save,
     rolled_back_seaorm_transaction_commits_nothing,
     ignored_error_in_a_hook_fails_the_save,
@@ -155,6 +156,17 @@ async fn failed_record_makes_its_level_uncommittable(test: TestDb) {
     assert_eq!(numbers, [1, 2].map(Some));
 }
 
+async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert(&tx).await.unwrap();
+    let refused = record(&tx, [Probe::noted("", 1)]).await;
+    assert!(matches!(refused, Err(RecordError::Event(_))), "{refused:?}");
+    let refused = tx.commit().await.unwrap_err();
+    assert!(outbox_sea_orm::is_commit_refused(&refused));
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+}
+
 async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -287,4 +299,80 @@ async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
     save.await.unwrap();
     pool.execute_unprepared("SELECT 1").await.unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
+}
+
+/// After a deadlock, MySQL rolls back the transaction. Later writes must not be committed alone.
+#[tokio::test]
+async fn record_that_loses_a_deadlock_stores_nothing() {
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "deadlock").await else {
+            continue;
+        };
+        let shop = Shop::open(test).await;
+        shop.test.record([placed(1), placed(2)]).await.unwrap();
+        let outbox = shop.test.outbox();
+        let (a, b) = (outbox.begin().await.unwrap(), outbox.begin().await.unwrap());
+        record(&a, [placed(1)]).await.unwrap();
+        record(&b, [placed(2)]).await.unwrap();
+        let (of_a, of_b) = tokio::join!(
+            async {
+                let recorded = record(&a, [placed(2)]).await;
+                (
+                    recorded,
+                    shop.order(1).insert(&a).await.is_ok(),
+                    a.commit().await.is_ok(),
+                )
+            },
+            async {
+                let recorded = record(&b, [placed(1)]).await;
+                (
+                    recorded,
+                    shop.order(1).insert(&b).await.is_ok(),
+                    b.commit().await.is_ok(),
+                )
+            }
+        );
+        let (lost, won) = if of_a.0.is_err() {
+            (of_a, of_b)
+        } else {
+            (of_b, of_a)
+        };
+        assert!(
+            lost.0.is_err_and(|error| error.kind() == ErrorKind::Conflict),
+            "{backend:?}"
+        );
+        assert_eq!((lost.1, lost.2), (false, false), "{backend:?}");
+        assert!(won.0.is_ok() && won.1 && won.2, "{backend:?}");
+        assert_eq!(
+            (shop.orders().await, shop.recorded().await.len()),
+            (1, 4),
+            "{backend:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn record_in_a_rolled_back_sqlite_transaction_stores_nothing() {
+    let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();
+    let shop = Shop::open(test).await;
+    let undo = "CREATE TRIGGER undo BEFORE INSERT ON outbox_messages WHEN NEW.aggregate_id = '7' \
+                BEGIN SELECT RAISE(ROLLBACK, 'undone'); END";
+    shop.test.execute(undo).await;
+    let sql = format!(
+        "INSERT INTO save_orders (marker, total_cents) VALUES ('{}', 1)",
+        shop.marker
+    );
+
+    let ours = shop.test.outbox().begin().await.unwrap();
+    record(&ours, [placed(7)]).await.unwrap_err();
+    ours.execute_unprepared(&sql).await.unwrap_err();
+    ours.commit().await.unwrap_err();
+
+    let seaorms = shop.test.db.begin().await.unwrap();
+    record(&seaorms, [placed(7)]).await.unwrap_err();
+    seaorms.execute_unprepared(&sql).await.unwrap();
+    seaorms.commit().await.unwrap_err();
+
+    shop.test.record([placed(1)]).await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 1));
 }

@@ -47,6 +47,34 @@ async fn count(db: &DatabaseConnection, table: &str) -> Option<i64> {
     row.try_get_by_index(0).ok()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_processes_migrate_at_once() {
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "at_once").await else {
+            continue;
+        };
+        let mut tasks = Vec::new();
+        for _ in 0..8 {
+            let pool = test.one_connection().await;
+            let names = test.names.clone();
+            tasks.push(tokio::spawn(async move {
+                migration::migrate_with(&pool, &names).await
+            }));
+        }
+        for task in tasks {
+            let migrated = task.await.unwrap();
+            migrated.unwrap_or_else(|error| panic!("{backend:?}: {error}"));
+        }
+        assert_eq!(
+            test.int(&format!("SELECT count(*) FROM {}", test.leases())).await,
+            64
+        );
+        let migrations = test.names.table(test.sql_backend(), "outbox_migrations");
+        let all = i64::try_from(migration::migrations(&test.names).len()).unwrap();
+        assert_eq!(test.int(&format!("SELECT count(*) FROM {migrations}")).await, all);
+    }
+}
+
 /// The service lacks the privilege to create tables.
 #[tokio::test]
 async fn migrate_changes_nothing_after_a_manual_run() {

@@ -13,13 +13,14 @@ use outbox_core::{
 use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryPublisher, not_applicable};
-use sea_orm::{ConnectionTrait, DbBackend};
+use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use tokio::sync::watch;
 
 use crate::support::{Backend, TTL, TestDb, until};
 
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
+    relay_continues_after_its_sessions_are_killed,
     refused_verdict_does_not_block_other_messages,
     temporarily_unreadable_table_is_not_missing,
     older_tables_are_detected_at_start,
@@ -114,6 +115,59 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
     assert_eq!(report.unwrap().published, 21);
+}
+
+async fn relay_continues_after_its_sessions_are_killed(test: TestDb) {
+    const AGGREGATES: u64 = 20;
+    const EACH: u64 = 25;
+    let (whose, kill): (&str, fn(i64) -> String) = match test.sql_backend() {
+        DbBackend::Postgres => ("SELECT pg_backend_pid()::int8", |id| {
+            format!("SELECT pg_terminate_backend({id})")
+        }),
+        DbBackend::MySql => ("SELECT CAST(CONNECTION_ID() AS SIGNED)", |id| {
+            format!("KILL {id}")
+        }),
+        _ => return not_applicable("this database has no sessions"),
+    };
+    let pool = test.one_connection().await;
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    let broker = MemoryBroker::new().with_latency(Duration::from_millis(1));
+    let relay = Relay::new(store, broker.publisher()).with_config(config().window(8));
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        for n in 0..EACH {
+            let events = (0..AGGREGATES).map(|a| Probe::noted(a.to_string(), n));
+            test.record(events.collect::<Vec<_>>()).await.unwrap();
+            until("a killed session", async || {
+                let asked = Statement::from_string(test.sql_backend(), whose);
+                let Ok(Some(row)) = pool.query_one_raw(asked).await else {
+                    return false;
+                };
+                let id: i64 = row.try_get_by_index(0).unwrap();
+                test.db.execute_unprepared(&kill(id)).await.is_ok()
+            })
+            .await;
+        }
+        until("publishing the rest", async || unpublished(&test).await == 0).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().dead_letters, 0);
+    let messages = broker.messages();
+    assert_eq!(messages.len() as u64, AGGREGATES * EACH);
+    for aggregate in 0..AGGREGATES {
+        let of = |message: &&Message| message.aggregate.id == aggregate.to_string();
+        let sequences: Vec<_> = messages
+            .iter()
+            .filter(of)
+            .map(|message| message.sequence)
+            .collect();
+        assert_eq!(
+            sequences,
+            (1..=EACH).map(Some).collect::<Vec<_>>(),
+            "aggregate {aggregate}"
+        );
+    }
 }
 
 async fn older_tables_are_detected_at_start(test: TestDb) {

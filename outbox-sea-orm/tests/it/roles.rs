@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use outbox_core::{
-    NewMessage, OutboxStore, OwnerId, PurgeRequest, RelayHealth, SetupKind, StoreError, Verdict,
+    NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest, RelayHealth, Selection,
+    SetupKind, StoreError, Verdict,
 };
 use outbox_sea_orm::SqlStore;
+use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{self, Executor};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
@@ -57,6 +59,11 @@ impl Role {
             _ => format!("{}@'%'", self.name),
         };
         self.test.execute(&format!("GRANT {what} TO {whom}")).await;
+    }
+
+    async fn grant_on(&self, rights: &str, table: &'static str) {
+        let table = self.test.names.table(self.test.sql_backend(), table);
+        self.grant(&format!("{rights} ON {table}")).await;
     }
 
     async fn grant_usage(&self) {
@@ -209,6 +216,30 @@ async fn read_only_database_is_named_at_start() {
     }
 }
 
+/// Connections to a former primary answer pings, so the pool would keep them for half an hour.
+#[tokio::test]
+async fn a_connection_to_a_former_primary_is_replaced() {
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "former_primary").await else {
+            continue;
+        };
+        let pool = test.one_connection().await;
+        let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+        store.backlog().await.unwrap();
+        let demote = match backend {
+            Backend::Postgres => "SET default_transaction_read_only = on",
+            _ => "SET SESSION TRANSACTION READ ONLY",
+        };
+        pool.execute_unprepared(demote).await.unwrap();
+        store
+            .acquire(OwnerId::fresh(), TTL, 64)
+            .await
+            .expect_err("a server that only reads");
+        let leases = store.acquire(OwnerId::fresh(), TTL, 64).await;
+        assert_eq!(leases.unwrap().len(), 64, "{backend:?}");
+    }
+}
+
 #[tokio::test]
 async fn sql_writer_needs_only_the_execute_right() {
     for backend in SERVERS {
@@ -248,5 +279,41 @@ async fn sql_writer_needs_only_the_execute_right() {
         let delete = format!("DELETE FROM {}", role.test.messages());
         role.pool.execute_unprepared(&delete).await.unwrap_err();
         assert_eq!(role.test.fetch_all().await.len(), 1, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn documented_reader_rights_are_sufficient() {
+    for backend in SERVERS {
+        let Some(reader) = Role::open(backend, "reader_rights").await else {
+            continue;
+        };
+        reader.grant_usage().await;
+        for table in [
+            "outbox_messages",
+            "outbox_aggregates",
+            "outbox_blocks",
+            "outbox_leases",
+            "outbox_relays",
+            "outbox_pauses",
+        ] {
+            reader.grant_on("SELECT", table).await;
+        }
+        let (test, store) = (&reader.test, reader.store());
+        test.record([Probe::noted("a", 1)]).await.unwrap();
+        let listed = store
+            .list(&Selection::all(), 10.try_into().unwrap())
+            .await
+            .unwrap();
+        let message = &listed[0];
+        assert!(store.find(message.id).await.unwrap().is_some(), "{backend:?}");
+        assert!(store.head(&message.aggregate).await.unwrap().is_some());
+        assert_eq!(store.block(&message.aggregate).await.unwrap(), None);
+        assert_eq!(store.relays().await.unwrap(), []);
+        assert_eq!(store.pauses().await.unwrap(), []);
+        assert_eq!(store.partitions().await.unwrap().len(), 64);
+        assert_eq!(store.backlog().await.unwrap().pending, 1);
+        store.blocked(10.try_into().unwrap()).await.unwrap();
+        store.resume(&message.aggregate).await.unwrap_err();
     }
 }

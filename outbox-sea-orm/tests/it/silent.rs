@@ -35,6 +35,7 @@ macro_rules! on_servers {
 }
 
 on_servers!(
+    silent_connections_are_closed_and_the_pool_opens_others,
     abandoned_call_completes,
     relay_continues_after_connections_fall_silent,
     relay_with_a_silent_database_is_replaced_and_returns,
@@ -86,6 +87,25 @@ async fn until_published(test: &TestDb, what: &str) {
     };
     let outcome = tokio::time::timeout(SOON, wait).await;
     assert!(outcome.is_ok(), "{what}: {} are left", test.int(&left).await);
+}
+
+async fn silent_connections_are_closed_and_the_pool_opens_others(
+    test: TestDb,
+    proxy: Proxy,
+    pool: DatabaseConnection,
+) {
+    let store = store(&test, &pool);
+    tokio::try_join!(store.backlog(), store.backlog(), store.backlog()).unwrap();
+    proxy.silence(CONNECTIONS as usize);
+    let calls = async { tokio::join!(store.backlog(), store.backlog(), store.backlog()) };
+    tokio::select! {
+        _ = calls => panic!("the proxy has passed on an answer"),
+        () = proxy.silenced(CONNECTIONS as usize) => {}
+    }
+    proxy.closed(CONNECTIONS as usize).await;
+    let calls = async { tokio::try_join!(store.backlog(), store.backlog(), store.backlog()) };
+    let answers = tokio::time::timeout(SOON, calls).await;
+    answers.expect("the pool has no connections").unwrap();
 }
 
 async fn abandoned_call_completes(test: TestDb, _proxy: Proxy, pool: DatabaseConnection) {
