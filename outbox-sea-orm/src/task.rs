@@ -20,37 +20,3 @@ pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 
         },
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn work_continues_after_its_caller_is_dropped() {
-        let (start, started) = tokio::sync::oneshot::channel::<()>();
-        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
-        let waiting = detached(async move {
-            let _ = started.await;
-            let _ = finish.send(());
-        });
-        let mut waiting = Box::pin(waiting);
-        assert!(futures_poll_once(waiting.as_mut()).await.is_none());
-        drop(waiting);
-        start.send(()).unwrap();
-        finished.await.unwrap();
-    }
-
-    #[tokio::test]
-    #[should_panic(expected = "inner")]
-    async fn panics_reach_the_caller() {
-        detached(async { panic!("inner") }).await
-    }
-
-    async fn futures_poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
-            std::task::Poll::Ready(value) => std::task::Poll::Ready(Some(value)),
-            std::task::Poll::Pending => std::task::Poll::Ready(None),
-        })
-        .await
-    }
-}

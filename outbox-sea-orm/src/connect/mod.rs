@@ -223,15 +223,7 @@ impl ConnectError {
     #[doc(hidden)]
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        match self {
-            Self::Address
-            | Self::Parameter { .. }
-            | Self::File { .. }
-            | Self::Pooler { .. }
-            | Self::Refused { .. }
-            | Self::Tls { .. } => true,
-            Self::OutOfReach { .. } | Self::Failed { .. } => false,
-        }
+        !matches!(self, Self::OutOfReach { .. } | Self::Failed { .. })
     }
 }
 

@@ -104,35 +104,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rendered_sql_has_no_placeholder() {
-        let names = TableNames::new()
-            .with_schema("shop")
-            .unwrap()
-            .with_prefix("billing_")
-            .unwrap();
-        for backend in [DbBackend::Postgres, DbBackend::MySql] {
-            let sql = super::super::sql(backend, &names).unwrap();
-            assert!(
-                !sql.contains('{') && sql.contains("billing_outbox_messages"),
-                "{backend:?}"
-            );
-        }
-        assert!(super::super::sql(DbBackend::Sqlite, &names).is_err());
-    }
-
-    #[test]
-    fn sql_for_the_server_has_no_delimiters() {
-        let sql = super::super::writers::sql(DbBackend::MySql, &TableNames::new()).unwrap();
-        assert!(sql.contains("DELIMITER"));
-        let sql = without_delimiters(&sql);
-        assert!(!sql.contains("DELIMITER") && !sql.contains("//\n"), "{sql}");
-        for backend in [DbBackend::Postgres, DbBackend::Sqlite] {
-            let sql = super::super::writers::sql(backend, &TableNames::new()).unwrap();
-            assert_eq!(without_delimiters(&sql), sql, "{backend:?}");
-        }
-    }
-
-    #[test]
     fn migration_names_contain_schema_and_prefix() {
         let name = |names| super::super::all(&names)[0].name().to_owned();
         assert_eq!(name(TableNames::new()), "outbox_0001_create_tables");

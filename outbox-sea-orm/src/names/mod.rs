@@ -159,15 +159,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_names_are_bare() {
-        assert_eq!(TableNames::new().messages(DbBackend::Postgres), "outbox_messages");
-        assert_eq!(
-            TableNames::new().aggregates(DbBackend::MySql),
-            "outbox_aggregates"
-        );
-    }
-
-    #[test]
     fn reserved_words_are_quoted() {
         let names = TableNames::new()
             .with_schema("order")

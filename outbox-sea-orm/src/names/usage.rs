@@ -53,20 +53,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_names_are_refused_if_all_used_names_differ() {
-        let other = |prefix| TableNames::new().with_prefix(prefix).unwrap();
-        let in_use = InUse::new();
-        assert_eq!(in_use.other_than_default(), None);
-        in_use.note(&other("billing_"));
-        in_use.note(&other("shop_"));
-        assert_eq!(in_use.other_than_default(), Some(&other("billing_")));
-        in_use.note(&TableNames::new());
-        assert_eq!(in_use.other_than_default(), None);
-        in_use.note(&other("billing_"));
-        assert_eq!(in_use.other_than_default(), None);
-    }
-
-    #[test]
     fn schema_public_counts_as_default() {
         let public = TableNames::new().with_schema("public").unwrap();
         let in_use = InUse::new();

@@ -3,7 +3,7 @@
 //! Invariant: only checked names and this crate's literals become text. All times come from the
 //! database's clock, in microseconds since 1970.
 
-use sea_orm::{DbBackend, DbErr, Statement, Value};
+use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 
 use super::{Sql, time_micros};
@@ -274,12 +274,6 @@ impl Dialect {
     pub(crate) fn clock(&self) -> Statement {
         self.statement(&format!("SELECT {} AS now_micros", self.micros(self.now())), [])
     }
-}
-
-pub(crate) fn unsupported(backend: DbBackend) -> DbErr {
-    DbErr::Custom(format!(
-        "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`"
-    ))
 }
 
 #[cfg(test)]

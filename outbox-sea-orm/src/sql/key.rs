@@ -172,22 +172,3 @@ pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Ke
     let (types, ids): (Vec<_>, Vec<_>) = keys.unzip();
     sql.push_with("?::text[], ?::text[]", [texts(types), texts(ids)]);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::names::TableNames;
-
-    #[test]
-    fn partitions_become_a_mask() {
-        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
-        let mask = |partitions: &[i64]| {
-            let mut sql = dialect.sql("");
-            dialect.push_partitions(&mut sql, "p", partitions);
-            sql.statement().values.unwrap().0[0].clone()
-        };
-        assert_eq!(mask(&[0, 2]), Value::from(5_i64));
-        assert_eq!(mask(&[63]), Value::from(i64::MIN));
-        assert_eq!(mask(&(0..64).collect::<Vec<_>>()), Value::from(-1_i64));
-    }
-}

@@ -8,7 +8,7 @@ use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-pub(crate) use self::dialect::{Dialect, ROW_IDS_PER_DRAW, unsupported};
+pub(crate) use self::dialect::{Dialect, ROW_IDS_PER_DRAW};
 pub(crate) use self::key::Key;
 pub(crate) use self::key::bind_keys;
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros, time_micros};

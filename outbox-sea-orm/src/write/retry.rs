@@ -170,15 +170,15 @@ impl OutboxConnection {
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
             // Another owner of `tx` prevents a rollback here.
-            let kept = || {
-                refused(DbErr::Custom(
-                "the transaction outlived its closure and is not committed; do not return or store `OpenTransaction`".to_owned(),
-            ))
-            };
-            return Err(outcome.err().map_or_else(kept, |error| Failed {
-                error,
-                is_conflict: false,
-            }));
+            return Err(match outcome {
+                Err(error) => Failed {
+                    error,
+                    is_conflict: false,
+                },
+                Ok(_) => refused(DbErr::Custom(
+                    "the transaction outlived its closure and is not committed; do not return or store `OpenTransaction`".to_owned(),
+                )),
+            });
         };
         let integrity = tx.integrity().cloned().unwrap_or_default();
         match outcome {

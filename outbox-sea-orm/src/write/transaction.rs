@@ -178,23 +178,19 @@ impl OutboxTransaction {
     ///
     /// If the future is dropped, the outer transaction rejects its commit.
     pub async fn begin(&self) -> Result<Self, DbErr> {
-        Self::nested(self, self.config.clone()).await
+        Self::within(self).await
     }
 
     /// Opens a nested transaction.
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
-        let config = Arc::new(outer.config().clone());
-        Self::nested(outer, config).await
-    }
-
-    async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
         // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction, and the dropped
         // turn prevents the outer commit.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
         turn.ends();
+        let config = Arc::new(outer.config().clone());
         Ok(Self::savepoint(tx, config, integrity))
     }
 

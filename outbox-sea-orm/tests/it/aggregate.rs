@@ -115,9 +115,3 @@ fn dropped_unsaved_events_are_logged() {
         "{log}"
     );
 }
-
-#[test]
-fn discarded_events_are_not_logged() {
-    let log = logged(|| drop(raised().discard_events()));
-    assert_eq!(log, "");
-}

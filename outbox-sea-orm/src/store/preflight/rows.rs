@@ -3,8 +3,7 @@
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::DbBackend;
 
-use super::tables::{CONTEXT, text};
-use crate::sql::Dialect;
+use super::tables::{CONTEXT, Table, tables, text};
 use crate::store::session::Session;
 use crate::store::{failed, lease};
 
@@ -18,7 +17,7 @@ pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
 
 /// Even a harmless policy is rejected: a later change would stop the relay silently.
 async fn check_policies(db: &Session) -> Result<(), StoreError> {
-    let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
+    let hiding = text(db, &active(&tables(&db.dialect, false))).await;
     let hiding = hiding.map_err(failed(CONTEXT))?;
     if hiding.is_empty() {
         return Ok(());
@@ -39,10 +38,10 @@ async fn check_policies(db: &Session) -> Result<(), StoreError> {
     ))
 }
 
-fn active(tables: &[&str]) -> String {
+fn active(tables: &[Table<'_>]) -> String {
     let tables: Vec<String> = tables
         .iter()
-        .map(|table| format!("'{}'", table.replace('\'', "''")))
+        .map(|table| format!("'{}'", table.name.replace('\'', "''")))
         .collect();
     format!(
         "SELECT COALESCE(pg_catalog.string_agg(t, ', ' ORDER BY t), '') \
@@ -50,15 +49,4 @@ fn active(tables: &[&str]) -> String {
          WHERE pg_catalog.to_regclass(t) IS NOT NULL AND pg_catalog.row_security_active(t)",
         tables.join(", ")
     )
-}
-
-fn tables_of_relay(dialect: &Dialect) -> [&str; 6] {
-    [
-        &dialect.messages,
-        &dialect.blocks,
-        &dialect.leases,
-        &dialect.relays,
-        &dialect.pauses,
-        &dialect.dedup_keys,
-    ]
 }

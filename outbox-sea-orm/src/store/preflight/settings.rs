@@ -58,18 +58,11 @@ fn loses_commits(name: &str, value: &str, repair: &str) -> SetupProblem {
 }
 
 pub(super) async fn durability(db: &Session) -> Result<Vec<SetupProblem>, StoreError> {
-    if db.dialect.backend == DbBackend::Postgres {
-        let is_off = db.shows_commits_early().await.map_err(failed(CONTEXT))?;
-        let warning = || {
-            loses_commits(
-                "synchronous_commit",
-                "off",
-                "ALTER SYSTEM SET synchronous_commit = on",
-            )
-        };
-        return Ok(is_off.then(warning).into_iter().collect());
-    }
     let mut warnings = Vec::new();
+    if db.dialect.backend == DbBackend::Postgres && db.shows_commits_early().await.map_err(failed(CONTEXT))? {
+        let repair = "ALTER SYSTEM SET synchronous_commit = on";
+        warnings.push(loses_commits("synchronous_commit", "off", repair));
+    }
     for setting in settings(db.dialect.backend) {
         let value = text(db, setting.sql).await.map_err(failed(CONTEXT))?;
         if !setting.durable.contains(&value.as_str()) {

@@ -5,7 +5,7 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
 use sea_orm::{DbBackend, DbErr, Statement};
 
-use crate::sql::Key;
+use crate::sql::{Dialect, Key};
 use crate::store::fetch::partition;
 use crate::store::fetch::sql::{self, Scope};
 use crate::store::session::Session;
@@ -14,8 +14,8 @@ use crate::store::{failed, has_code, refuses_to_write};
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
 /// `does`: privileges besides SELECT.
-struct Table<'a> {
-    name: &'a str,
+pub(super) struct Table<'a> {
+    pub(super) name: &'a str,
     columns: &'static str,
     does: &'static [&'static str],
 }
@@ -24,44 +24,47 @@ const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
-pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
-    let tables = [
+pub(super) fn tables(dialect: &Dialect, deletes: bool) -> [Table<'_>; 6] {
+    [
         Table {
-            name: &db.dialect.messages,
+            name: &dialect.messages,
             columns: "row_id, id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
                       subject, content_type, payload, headers, dedup_key, created_at, available_at, published_at, status, \
                       attempts, failures, last_error",
             does: if deletes { &[UPDATE, DELETE] } else { &[UPDATE] },
         },
         Table {
-            name: &db.dialect.blocks,
+            name: &dialect.blocks,
             columns: "aggregate_type, aggregate_id, partition_no, blocked_until, halted_by",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
-            name: &db.dialect.leases,
+            name: &dialect.leases,
             columns: "partition_no, owner, epoch, expires_at",
             does: &[UPDATE],
         },
         Table {
-            name: &db.dialect.relays,
+            name: &dialect.relays,
             columns: "owner, expires_at, fitness, name, mode, stream, subjects, source, retention_seconds, version, error_class, error, \
                       failing_since",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
-            name: &db.dialect.pauses,
+            name: &dialect.pauses,
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
             does: &[UPDATE, DELETE],
         },
         Table {
-            name: &db.dialect.dedup_keys,
+            name: &dialect.dedup_keys,
             columns: "dedup_key, recorded_at",
             does: &[UPDATE, DELETE],
         },
-    ];
+    ]
+}
+
+pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError> {
     let (mut grants, mut refusal) = (Vec::new(), None);
-    for table in &tables {
+    for table in &tables(&db.dialect, deletes) {
         let mut lacking = Vec::new();
         for right in ["SELECT"].iter().chain(table.does) {
             if let Some(error) = denied(db, table, right).await? {

@@ -63,10 +63,4 @@ mod tests {
         assert_eq!(of(Some("shop-0".to_owned()), 1), "shop-0/1");
         assert_eq!(of(None, 1), "pid 1");
     }
-
-    #[test]
-    fn the_name_of_this_process_ends_with_its_id() {
-        let (name, id) = (of_process(), std::process::id().to_string());
-        assert!(name.ends_with(&id) && name.len() > id.len(), "{name}");
-    }
 }

@@ -24,7 +24,7 @@ use self::grouping::Grouped;
 use self::sql::dedup_keys;
 use crate::error::RecordError;
 use crate::names::TableNames;
-use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json, unsupported};
+use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
 /// A larger message gets its own statement. MariaDB's `max_allowed_packet` is 16 MiB by default.
@@ -113,8 +113,7 @@ async fn raise<C: ConnectionTrait>(
             conn.execute_raw(raise).await?;
             conn.query_all_raw(sql::read_heads(dialect, heads)).await?
         }
-        DbBackend::Sqlite => conn.query_all_raw(raise).await?,
-        backend => return Err(unsupported(backend)),
+        _ => conn.query_all_raw(raise).await?,
     };
     if rows.len() != heads.len() {
         let (returned, asked) = (rows.len(), heads.len());

@@ -106,29 +106,3 @@ pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> State
     sql.bind_rows(heads.iter().map(|(aggregate, _)| keys(dialect, aggregate)));
     sql.push(") FOR UPDATE").statement()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::names::TableNames;
-
-    #[test]
-    fn keys_are_bound_as_bytes() {
-        let dialect = Dialect::new(DbBackend::MySql, &TableNames::new());
-        let statement = count_up(&dialect, &[(Aggregate::new("order", "ü"), 2)]);
-        assert_eq!(
-            statement.sql,
-            "INSERT INTO outbox_aggregates (aggregate_type, aggregate_id, last_sequence, recorded_at) \
-             VALUES (?, ?, ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE \
-             last_sequence = last_sequence + VALUES(last_sequence), recorded_at = VALUES(recorded_at)"
-        );
-        assert_eq!(
-            statement.values.unwrap().0,
-            [
-                Value::from(b"order".to_vec()),
-                Value::from("ü".as_bytes().to_vec()),
-                Value::from(2_i64)
-            ]
-        );
-    }
-}

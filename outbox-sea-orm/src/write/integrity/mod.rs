@@ -197,19 +197,3 @@ impl Drop for Unseen<'_> {
         self.0.doubt();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nested_transactions_share_only_a_loss() {
-        let outer = Integrity::default();
-        let (failed, lost) = (outer.nested(), outer.nested());
-        failed.fail();
-        assert!(failed.check().is_err());
-        assert!(outer.check().is_ok() && lost.check().is_ok());
-        lost.lose();
-        assert!(outer.check().is_err() && outer.nested().check().is_err());
-    }
-}
