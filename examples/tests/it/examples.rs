@@ -54,14 +54,10 @@ fn examples_without_a_server() {
         "06_strategies",
         "08_http_idempotency",
         "11_outside_the_database",
-        "12_batches",
         "13_dead_letters",
         "14_versions",
         "17_own_transaction",
-        "18_many_rows",
-        "19_saga",
         "20_calling_a_carrier",
-        "22_formats_and_audit",
     ] {
         check(name, &[]);
     }
