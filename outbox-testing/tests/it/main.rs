@@ -10,5 +10,4 @@ mod environment;
 mod fixtures;
 mod memory;
 mod memory_broker;
-mod memory_random;
 mod wrong;
