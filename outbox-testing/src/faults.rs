@@ -11,12 +11,9 @@ pub(super) struct Faults {
     pub(super) down: bool,
     pub(super) fail_next: (usize, Option<FailureClass>),
     pub(super) matching: Vec<(Predicate, FailureClass)>,
-    pub(super) ghosts: usize,
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes in flight whose caller has stopped waiting.
-    pub(super) on_the_way: Vec<(u64, Message)>,
 }
 
 pub(super) struct Predicate(pub(super) Box<dyn Fn(&Message) -> bool + Send>);

@@ -1,7 +1,7 @@
 //! The test kit of the outbox: in-memory implementations, faults, checks, and conformance suites.
 //!
 //! - Services use [`MemoryStore`] and [`MemoryBroker`] with faults (`fail_next`, `lose_acks`,
-//!   `ghost`, …), and [`inspect`] and [`Ledger`] for checks. The crate `outbox` re-exports this
+//!   …), and [`inspect`] and [`Ledger`] for checks. The crate `outbox` re-exports this
 //!   crate as `testing`.
 //! - Adapters run the [`conformance`] suites. [`wrong`] has the planted mistakes of logs.
 //!
@@ -37,8 +37,8 @@ pub use free_port::free_port;
 pub use inspect::{DecodeEventError, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
-    DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,
-    MemorySubscription, Reached, Way,
+    LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber, MemorySubscription,
+    Reached, Way,
 };
 pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};

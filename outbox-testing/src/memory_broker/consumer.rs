@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use outbox_core::event::EventDescriptor;
 
+use tokio::time::Instant;
+
 use super::entry::Entry;
-use super::unacked::Unacked;
 
 #[derive(Debug, Default)]
 pub(super) struct Consumer {
@@ -21,7 +22,8 @@ pub(super) struct Consumer {
     pub(super) ack_wait: Duration,
     pub(super) start: u64,
     pub(super) cursor: u64,
-    pub(super) unacked: Unacked,
+    /// Delivery count and time of the next delivery of each delivered, unacknowledged entry.
+    pub(super) unacked: BTreeMap<u64, (u64, Instant)>,
     /// Stream sequence and delivery count of planned copies, delivered even if acknowledged.
     pub(super) copies: VecDeque<(u64, u64)>,
     pub(super) waiting: usize,
@@ -61,8 +63,13 @@ impl Consumer {
     }
 
     pub(super) fn oldest(&self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
-        let unacked = self.unacked.oldest();
+        let unacked = self.unacked.keys().next().copied();
         unacked.into_iter().chain(self.coming(log).next()).min()
+    }
+
+    pub(super) fn first_due(&self, now: Instant) -> Option<(u64, u64)> {
+        let due = self.unacked.iter().find(|(_, (_, next))| *next <= now);
+        due.map(|(stream_sequence, (count, _))| (*stream_sequence, *count))
     }
 
     pub(super) fn new(generation: u64, start: u64) -> Self {

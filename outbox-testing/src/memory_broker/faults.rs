@@ -1,7 +1,5 @@
 //! Planned faults of the in-memory broker. No fault is random.
 
-use std::mem;
-
 use outbox_core::message::{Message, MessageId};
 use outbox_core::publisher::FailureClass;
 
@@ -25,22 +23,6 @@ impl MemoryBroker {
     /// confirmation were lost.
     pub fn lose_acks(&self, count: usize) {
         self.lock().faults.lose_acks = count;
-    }
-
-    /// Returns [`FailureClass::Unknown`] for the next `count` publishes and stores them on
-    /// [`Self::release_ghosts`]. [`abandon`](outbox_core::Publisher::abandon) drops them.
-    pub fn ghost(&self, count: usize) {
-        self.lock().faults.ghosts = count;
-    }
-
-    /// Stores the messages of [`Self::ghost`], in sending order.
-    pub fn release_ghosts(&self) {
-        let mut state = self.lock();
-        for (_, message) in mem::take(&mut state.faults.on_the_way) {
-            state.store(&message);
-        }
-        drop(state);
-        self.notify();
     }
 
     /// Makes the broker unavailable or available. While it is down, publishes return
@@ -81,15 +63,9 @@ impl MemoryBroker {
         self.lock().faults.lose_consumer_acks = count;
     }
 
-    /// Removes all planned faults and makes the broker available. Messages of [`Self::ghost`] stay.
+    /// Removes all planned faults and makes the broker available.
     pub fn clear_faults(&self) {
-        let mut state = self.lock();
-        let on_the_way = mem::take(&mut state.faults.on_the_way);
-        state.faults = Faults {
-            on_the_way,
-            ..Faults::default()
-        };
-        drop(state);
+        self.lock().faults = Faults::default();
         self.notify();
     }
 }

@@ -10,7 +10,6 @@ mod publisher;
 mod reach;
 mod state;
 mod subscriber;
-mod unacked;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,18 +62,6 @@ struct Shared {
     changed: Notify,
 }
 
-/// How long the broker keeps message ids for deduplication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DedupWindow {
-    /// Message ids are kept forever.
-    #[default]
-    Unlimited,
-    /// The ids of this many latest messages are kept.
-    Messages(usize),
-    /// A message id is kept for this time after the message is stored.
-    Time(Duration),
-}
-
 impl Default for MemoryBroker {
     fn default() -> Self {
         Self::new()
@@ -92,13 +79,6 @@ impl MemoryBroker {
                 changed: Notify::new(),
             }),
         }
-    }
-
-    /// Sets the deduplication window. Default: [`DedupWindow::Unlimited`].
-    #[must_use]
-    pub fn with_dedup_window(self, window: DedupWindow) -> Self {
-        self.lock().window = window;
-        self
     }
 
     /// Sets the reported

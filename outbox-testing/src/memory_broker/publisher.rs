@@ -21,10 +21,9 @@ pub struct MemoryPublisher {
 
 impl MemoryPublisher {
     pub(super) fn new(broker: MemoryBroker) -> Self {
-        let connection = broker.lock().connect();
         Self {
             broker,
-            connection: Arc::new(AtomicU64::new(connection)),
+            connection: Arc::default(),
             destination: None,
         }
     }
@@ -62,7 +61,7 @@ impl Publisher for MemoryPublisher {
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         // A future that is dropped before this line stores nothing.
-        let result = self.broker.lock().publish(message, connection);
+        let result = self.broker.lock().publish(message);
         self.broker.notify();
         if !latency.is_zero() {
             sleep(latency).await;
@@ -71,8 +70,6 @@ impl Publisher for MemoryPublisher {
     }
 
     async fn abandon(&self) {
-        let mut state = self.broker.lock();
-        state.disconnect(self.connection());
-        self.connection.store(state.connect(), Ordering::Relaxed);
+        self.connection.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -17,7 +17,6 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::super::faults::{Faults, take_one};
-use super::DedupWindow;
 use super::consumer::Consumer;
 use super::entry::Entry;
 
@@ -33,12 +32,10 @@ pub(crate) struct State {
     log: BTreeMap<u64, Entry>,
     last_stream_sequence: u64,
     started: (Instant, OffsetDateTime),
-    connections: u64,
-    ids: HashMap<MessageId, (u64, Instant)>,
+    ids: HashMap<MessageId, u64>,
     consumers: HashMap<String, Consumer>,
     generations: u64,
     pub(crate) faults: Faults,
-    pub(super) window: DedupWindow,
     pub(super) retention: Option<Duration>,
     pub(super) latency: Duration,
     pub(super) prefetches: bool,
@@ -57,12 +54,10 @@ impl Default for State {
             log: BTreeMap::new(),
             last_stream_sequence: 0,
             started: (Instant::now(), time::macros::datetime!(2026-01-01 00:00 UTC)),
-            connections: 0,
             ids: HashMap::new(),
             consumers: HashMap::new(),
             generations: 0,
             faults: Faults::default(),
-            window: DedupWindow::default(),
             retention: None,
             latency: Duration::ZERO,
             prefetches: false,
@@ -81,15 +76,6 @@ impl State {
         time + instant.elapsed()
     }
 
-    pub(super) fn connect(&mut self) -> u64 {
-        self.connections += 1;
-        self.connections
-    }
-
-    pub(super) fn disconnect(&mut self, connection: u64) {
-        self.faults.on_the_way.retain(|(from, _)| *from != connection);
-    }
-
     pub(super) fn reachable(&self) -> Result<(), PublishError> {
         if self.faults.down {
             let context = "injected fault: the broker is down";
@@ -98,7 +84,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn publish(&mut self, message: &Message, connection: u64) -> Result<Receipt, PublishError> {
+    pub(super) fn publish(&mut self, message: &Message) -> Result<Receipt, PublishError> {
         self.publishes += 1;
         let fail = |class, context: &str| Err(PublishError::new(class, context));
         if size_bytes(message) > MESSAGE_BYTES_MAX {
@@ -106,11 +92,6 @@ impl State {
         }
         if let Some(class) = self.faults.refusal(message) {
             return fail(class, "injected fault: the broker refused the message");
-        }
-        if take_one(&mut self.faults.ghosts) {
-            self.faults.on_the_way.push((connection, message.clone()));
-            let context = "injected fault: no confirmation, the message is on its way";
-            return fail(FailureClass::Unknown, context);
         }
         let receipt = self.store(message);
         if take_one(&mut self.faults.lose_acks) {
@@ -120,8 +101,7 @@ impl State {
     }
 
     pub(crate) fn store(&mut self, message: &Message) -> Receipt {
-        let before = self.ids.get(&message.id).copied();
-        if let Some((stream_sequence, _)) = before.filter(|stored| self.remembers(*stored)) {
+        if let Some(&stream_sequence) = self.ids.get(&message.id) {
             return Receipt {
                 stream_sequence,
                 duplicate: true,
@@ -131,18 +111,10 @@ impl State {
         let subject = subject.unwrap_or_else(|| default_subject(message));
         let (headers, payload) = codec::encode(message, SOURCE).received();
         let stream_sequence = self.append(subject, headers, payload, Some(message.id));
-        self.ids.insert(message.id, (stream_sequence, Instant::now()));
+        self.ids.insert(message.id, stream_sequence);
         Receipt {
             stream_sequence,
             duplicate: false,
-        }
-    }
-
-    fn remembers(&self, (stream_sequence, stored_at): (u64, Instant)) -> bool {
-        match self.window {
-            DedupWindow::Unlimited => true,
-            DedupWindow::Messages(count) => self.last_stream_sequence - stream_sequence < count as u64,
-            DedupWindow::Time(time) => stored_at.elapsed() < time,
         }
     }
 
@@ -193,10 +165,12 @@ impl State {
         self.log
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
         self.ids
-            .retain(|_, (stream_sequence, _)| !forgets_ids || !stream_sequences.contains(stream_sequence));
+            .retain(|_, stream_sequence| !forgets_ids || !stream_sequences.contains(stream_sequence));
         let is_left = |stream_sequence: u64| !stream_sequences.contains(&stream_sequence);
         for consumer in self.consumers.values_mut() {
-            consumer.unacked.retain(is_left);
+            consumer
+                .unacked
+                .retain(|stream_sequence, _| is_left(*stream_sequence));
             consumer
                 .copies
                 .retain(|(stream_sequence, _)| is_left(*stream_sequence));
@@ -240,10 +214,7 @@ impl State {
         StreamFacts {
             retention: self.retention,
             policy: StreamPolicy::Limits,
-            duplicate_window: match self.window {
-                DedupWindow::Time(time) => Some(time),
-                DedupWindow::Unlimited | DedupWindow::Messages(_) => None,
-            },
+            duplicate_window: None,
             first_stream_sequence: self.log.keys().next().copied(),
             last_stream_sequence: self.last_stream_sequence,
             messages: self.log.len() as u64,
@@ -267,7 +238,8 @@ impl State {
                 .map(|entry| (self.now() - entry.stored_at).try_into().unwrap_or_default()),
             floor: consumer
                 .unacked
-                .oldest()
+                .keys()
+                .next()
                 .map_or(consumer.cursor, |first| first - 1),
             is_receiving: consumer.waiting > 0,
         })
@@ -337,20 +309,21 @@ impl State {
         let now = Instant::now();
         let (stream_sequence, count) = if let Some(copy) = consumer.copies.pop_front() {
             copy
-        } else if let Some((stream_sequence, count)) = consumer.unacked.first_due(now) {
+        } else if let Some((stream_sequence, count)) = consumer.first_due(now) {
             (stream_sequence, count + 1)
         } else if let Some(stream_sequence) = consumer.advance(&self.log) {
-            consumer.unacked.delivered(stream_sequence, 1, now);
+            consumer.unacked.insert(stream_sequence, (1, now));
             if take_one(&mut self.faults.duplicate_deliveries) {
                 consumer.copies.push_back((stream_sequence, 2));
             }
             (stream_sequence, 1)
         } else {
-            return Next::Wait(consumer.unacked.next());
+            return Next::Wait(consumer.unacked.values().map(|(_, next)| *next).min());
         };
-        // This line has no effect on a copy of an acknowledged message.
-        let next = now + consumer.ack_wait;
-        consumer.unacked.delivered_again(stream_sequence, count, next);
+        // A copy may belong to an acknowledged message.
+        if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
+            *unacked = (count, now + consumer.ack_wait);
+        }
         consumer.deliveries += 1;
         let Some(entry) = self.log.get(&stream_sequence) else {
             return Next::Wait(None);
@@ -371,7 +344,7 @@ impl State {
             return;
         }
         if let Some(consumer) = self.consumers.get_mut(name) {
-            consumer.unacked.remove(stream_sequence);
+            consumer.unacked.remove(&stream_sequence);
         }
     }
 
@@ -380,7 +353,9 @@ impl State {
             return;
         };
         let delay = delay.unwrap_or(consumer.ack_wait);
-        consumer.unacked.postpone(stream_sequence, Instant::now() + delay);
+        if let Some((_, next)) = consumer.unacked.get_mut(&stream_sequence) {
+            *next = Instant::now() + delay;
+        }
     }
 }
 
