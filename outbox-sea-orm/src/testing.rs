@@ -1,9 +1,8 @@
 //! Reads recorded messages in tests (feature `testing`). Not for production: each call reads the
 //! whole outbox.
 
-use outbox_core::payload::{Decode, EventCodec};
+use outbox_core::payload::{self, Decode, EventCodec};
 use outbox_core::{Message, StoreError};
-use outbox_testing::decode_event;
 use sea_orm::DatabaseConnection;
 
 use crate::names::TableNames;
@@ -72,7 +71,7 @@ where
         .iter()
         .filter(|message| is_wanted(message))
         .map(|message| {
-            decode_event(message).map_err(|error| StoreError::Corrupt {
+            payload::decode(message).map_err(|error| StoreError::Corrupt {
                 context: format!("message {}: {error}", message.id),
             })
         })

@@ -1,7 +1,7 @@
 //! The test kit of the outbox: in-memory implementations, faults, checks, and conformance suites.
 //!
 //! - Services use [`MemoryStore`] and [`MemoryBroker`] with faults (`fail_next`, `lose_acks`,
-//!   …), and [`inspect`] and [`Ledger`] for checks. The crate `outbox` re-exports this
+//!   …), and [`Ledger`] for checks. The crate `outbox` re-exports this
 //!   crate as `testing`.
 //! - Adapters run the [`conformance`] suites. [`wrong`] has the planted mistakes of logs.
 //!
@@ -24,7 +24,6 @@ mod operator;
 mod store_methods;
 
 mod faults;
-pub mod inspect;
 pub mod ledger;
 
 pub mod conformance;
@@ -34,7 +33,6 @@ pub use compile_fail::{programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
 pub use eventually::eventually;
 pub use free_port::free_port;
-pub use inspect::{DecodeEventError, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
     LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber, MemorySubscription,

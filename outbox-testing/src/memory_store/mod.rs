@@ -17,10 +17,9 @@ use tokio::sync::Notify;
 
 use self::state::{Log, LoggedCommit, State};
 use super::faults::take_one;
-use super::inspect;
 use outbox_core::log::{Logged, Look, LookRequest, Position};
-use outbox_core::message::{Aggregate, IntoEvents, Limits, MessageId};
-use outbox_core::payload::{Decode, EventCodec};
+use outbox_core::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
+use outbox_core::payload::{self, Decode, EventCodec};
 use outbox_core::store::{Lease, OperationId, OwnerId, PurgeRequest, Purged, StoreError};
 
 pub use row::StoredRow;
@@ -171,23 +170,26 @@ impl MemoryStore {
     ///
     /// # Panics
     ///
-    /// If a message of an event type of `E` cannot be decoded as `E`.
+    /// If a message of an event type and version of `E` cannot be decoded as `E`.
     #[must_use]
     pub fn recorded<E: EventCodec>(&self) -> Vec<E>
     where
         E::Codec: Decode<E>,
     {
-        self.lock()
-            .rows
-            .values()
-            .filter(|row| inspect::is_event::<E>(&row.message))
-            .map(|row| match inspect::decode_event(&row.message) {
-                Ok(event) => event,
-                Err(error) => panic!(
-                    "message {} was recorded but cannot be read back: {error}",
-                    row.message.id
-                ),
+        let is_wanted = |message: &Message| {
+            E::DESCRIPTORS.iter().any(|wanted| {
+                wanted.event_type() == message.event_type && wanted.version == message.event_version
             })
+        };
+        let decoded = |message: &Message| match payload::decode(message) {
+            Ok(event) => event,
+            Err(error) => panic!("message {} cannot be read back: {error}", message.id),
+        };
+        let state = self.lock();
+        let messages = state.rows.values().map(|row| &row.message);
+        messages
+            .filter(|message| is_wanted(message))
+            .map(decoded)
             .collect()
     }
 

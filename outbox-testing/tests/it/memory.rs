@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    EventError, Events, FetchRequest, Lease, Message, MessageStatus, NewMessage, OutboxStore, OwnerId,
-    Publisher, Selection, Settlement, StoreError, Verdict,
+    EventError, Events, FetchRequest, Lease, Message, MessageStatus, OutboxStore, OwnerId, Publisher,
+    Selection, Settlement, StoreError, Verdict,
 };
 use outbox_testing::Operator as _;
 use outbox_testing::conformance::probe::Probe;
-use outbox_testing::{DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, decode_event};
+use outbox_testing::{Ledger, MemoryBroker, MemoryStore, RecordError};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -80,38 +80,6 @@ async fn store_faults_state_whether_the_call_had_an_effect() {
     assert!(store.backlog().await.is_err());
     store.set_down(false);
     store.backlog().await.unwrap();
-}
-
-#[test]
-fn events_decode_only_from_their_type_and_version() {
-    let message = NewMessage::from_event(&Probe::noted("a", 7))
-        .unwrap()
-        .into_message(Some(1), MemoryStore::new().now());
-    assert_eq!(decode_event::<Probe>(&message).unwrap().n(), 7);
-    let other = Message {
-        event_type: "probe.unheard".to_owned(),
-        ..message.clone()
-    };
-    assert!(matches!(
-        decode_event::<Probe>(&other),
-        Err(DecodeEventError::Type { .. })
-    ));
-    let later = Message {
-        event_version: 2,
-        ..message.clone()
-    };
-    assert!(matches!(
-        decode_event::<Probe>(&later),
-        Err(DecodeEventError::Version { found: 2, .. })
-    ));
-    let broken = Message {
-        payload: "{}".into(),
-        ..message
-    };
-    assert!(matches!(
-        decode_event::<Probe>(&broken),
-        Err(DecodeEventError::Payload(_))
-    ));
 }
 
 async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> Vec<Message> {
