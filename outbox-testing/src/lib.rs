@@ -1,9 +1,8 @@
 //! The test kit of the outbox: in-memory implementations, faults, checks, and conformance suites.
 //!
-//! - Services use [`MemoryStore`] and [`MemoryBroker`] with faults (`fail_next`, `lose_acks`,
-//!   …), and [`Ledger`] for checks. The crate `outbox` re-exports this
-//!   crate as `testing`.
-//! - Adapters run the [`conformance`] suites. [`wrong`] has the planted mistakes of logs.
+//! - Services use [`MemoryStore`] and [`MemoryBroker`] with faults (`fail_next`, `lose_acks`, …),
+//!   and [`Ledger`] for checks. The crate `outbox` re-exports this crate as `testing`.
+//! - Adapters run the [`conformance`] suites.
 //!
 //! All time is Tokio's clock: a test with `start_paused = true` controls it. Not for production:
 //! all data is in memory.
@@ -27,7 +26,6 @@ mod faults;
 pub mod ledger;
 
 pub mod conformance;
-pub mod wrong;
 
 pub use compile_fail::{programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
@@ -35,8 +33,8 @@ pub use eventually::eventually;
 pub use free_port::free_port;
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
-    LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber, MemorySubscription,
-    Reached, Way,
+    LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber, MemorySubscription, Reached,
+    Way,
 };
 pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};

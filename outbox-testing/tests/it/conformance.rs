@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use outbox_testing::conformance::{dedup_store, log, publisher, store, stream_log, subscriber};
-use outbox_testing::wrong::{LogMistake, WrongLog};
 use outbox_testing::{
     MemoryBroker, MemoryDedupStore, MemoryLog, MemoryPublisher, MemoryStore, MemorySubscriber,
 };
 
 use crate::fixtures::{MemoryBrokerFixture, MemoryDedupStoreFixture, MemoryLogFixture, MemoryStoreFixture};
 use crate::wrong::{
-    DedupStoreMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake, WriterMistake,
-    WrongDedupStore, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber,
+    DedupStoreMistake, LogMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake,
+    WriterMistake, WrongDedupStore, WrongLog, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber,
 };
 
 fn right_publisher() -> MemoryBrokerFixture<MemoryPublisher> {
@@ -324,17 +323,14 @@ mod wrong_logs {
         gives_rolled_back: GivesRolledBack => the_log_never_returns_rolled_back_messages,
         says_nothing_at_first: SaysNothingAtFirst => an_idle_reading_reports_its_position,
         overlooks_others: OverlooksOthers => unrelated_writes_advance_a_reading,
-        written_is_ahead: WrittenIsAhead => a_reading_returns_every_message_once,
         loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_for_the_log_loses_nothing,
         keeps_nothing: KeepsNothing => undecided_messages_increase_the_retained_log,
         shares_reading: SharesReading => one_reader_at_a_time,
         keeps_reading: KeepsReading => closed_reader_lets_another_relay_read,
         forgets_position: ForgetsPosition => a_reading_starts_after_the_stored_position,
-        confirms_what_was_read: ConfirmsWhatWasRead => a_reading_starts_after_the_stored_position,
-        starts_at_the_end: StartsAtTheEnd => a_reading_starts_after_the_stored_position,
         confirms_for_others: ConfirmsForOthers => a_replaced_reader_cannot_confirm,
         never_ends: NeverEnds => an_interrupted_reading_ends,
-        adopts_nothing_that_was_lost: AdoptsNothingThatWasLost => a_lost_log_loses_no_message,
+        deletes_what_was_lost: DeletesWhatWasLost => a_lost_log_loses_no_message,
         leaves_half_opened: LeavesHalfOpened => a_dropped_opening_leaves_nothing,
         breaks_when_dropped: BreaksWhenDropped => a_dropped_confirmation_can_be_repeated,
         puts_nothing_first: PutsNothingFirst => a_look_returns_aggregates_that_the_table_serves_first,

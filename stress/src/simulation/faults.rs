@@ -120,19 +120,19 @@ pub(super) async fn change_log(world: Arc<World>, every: Duration) {
         };
         let what = match shared.rng.u8(0..6) {
             0 if plan.is_lost => {
-                log.memory.lose();
+                log.lose();
                 "the log is lost"
             }
             1 if plan.hides => {
-                log.memory.hide_next(shared.rng.u32(1..=20));
+                log.hide_next(shared.rng.u32(1..=20));
                 "commits cannot be seen"
             }
             2 => {
-                log.memory.write_elsewhere(shared.rng.u64(1..=300));
+                log.write_elsewhere(shared.rng.u64(1..=300));
                 "others write"
             }
             _ => {
-                log.memory.interrupt();
+                log.interrupt();
                 "the reading breaks"
             }
         };

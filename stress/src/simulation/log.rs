@@ -1,7 +1,7 @@
 //! The connection from a simulated log relay to the log, with the faults of the store's connection.
 //! A call is one step, which the checker observes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use outbox_core::relay::Retention;
 use outbox_core::store::{
     MessageStatus, OutboxStore as _, Pause, PurgeRequest, Purged, SetupProblem, StoreError,
 };
-use outbox_testing::wrong::{WrongLog, WrongLogReader};
+use outbox_testing::{MemoryLog, MemoryLogReader};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -26,11 +26,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub(super) struct SimLog {
     store: SimStore,
-    log: WrongLog,
+    log: MemoryLog,
 }
 
 impl SimLog {
-    pub(super) fn new(world: &Arc<World>, log: &WrongLog, life: Life) -> Self {
+    pub(super) fn new(world: &Arc<World>, log: &MemoryLog, life: Life) -> Self {
         let world = world.clone();
         Self {
             store: SimStore { world, life },
@@ -60,7 +60,7 @@ fn logged(world: &World) -> BTreeSet<MessageId> {
 }
 
 fn note_position(world: &World, shared: &mut Shared) {
-    let stored = world.log.as_ref().map_or(Position(0), |log| log.memory.stored());
+    let stored = world.log.as_ref().map_or(Position(0), |log| log.stored());
     let passed = shared.checker.passed_by(stored);
     if !passed.is_empty() {
         shared.checker.passed(&passed, &logged(world));
@@ -80,9 +80,12 @@ impl MessageLog for SimLog {
             if shared.log_kept_by.is_some_and(|keeper| keeper != life) {
                 return Ok(None);
             }
-            let opened = wrong::now(log.open())?;
+            let mut opened = wrong::now(log.open())?;
             shared.log_kept_by = None;
-            if opened.is_some() {
+            if let Some(reader) = &mut opened {
+                if world.wrong == Wrong::ForgetsItsPlace {
+                    wrong::now(reader.confirm(wrong::now(log.written())?))?;
+                }
                 shared.checker.opened_log(life);
                 note_position(world, shared);
             }
@@ -92,7 +95,8 @@ impl MessageLog for SimLog {
             adopted_to: inner.adopted_to(),
             log: self.clone(),
             inner: Arc::new(Mutex::new(inner)),
-            next: None,
+            read_to: Position(0),
+            next: VecDeque::new(),
             is_broken: false,
         }))
     }
@@ -120,6 +124,9 @@ impl MessageLog for SimLog {
     async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
         let (log, life, messages) = (self.log.clone(), self.store.life, messages.to_vec());
         self.call("adopt messages", move |world, shared| {
+            if world.wrong == Wrong::AdoptsInVain {
+                return Ok(messages.iter().map(|message| message.id).collect());
+            }
             let before = logged(world);
             let answer = wrong::now(log.adopt(&messages))?;
             let after = logged(world);
@@ -150,9 +157,10 @@ impl MessageLog for SimLog {
 pub(super) struct SimLogReader {
     log: SimLog,
     adopted_to: Position,
-    inner: Arc<Mutex<WrongLogReader>>,
-    /// An event that arrived after its caller was dropped.
-    next: Option<LogEvent>,
+    inner: Arc<Mutex<MemoryLogReader>>,
+    read_to: Position,
+    /// Events that arrived after their caller was dropped.
+    next: VecDeque<LogEvent>,
     is_broken: bool,
 }
 
@@ -196,19 +204,35 @@ impl SimLogReader {
             Some(Duration::ZERO) => {}
             Some(late) => sleep(late).await,
         }
-        self.next.take().ok_or_else(Self::broken)
+        self.next.pop_front().ok_or_else(Self::broken)
     }
 
     async fn arriving(&mut self) -> Result<(), StoreError> {
-        while self.next.is_none() {
+        while self.next.is_empty() {
             if self.is_cut_off() {
                 sleep(self.log.store.world.plan.store_timeout).await;
                 return Err(Self::broken());
             }
             let mut inner = self.inner.lock().await;
-            if let Ok(event) = timeout(LOOK_EVERY, inner.next()).await {
-                self.next = Some(event?);
+            let Ok(event) = timeout(LOOK_EVERY, inner.next()).await else {
+                continue;
+            };
+            let mut events = vec![event?];
+            if self.log.store.world.wrong == Wrong::SplitsTransactions
+                && let [LogEvent::Message(_)] = events[..]
+            {
+                let end = loop {
+                    match inner.next().await? {
+                        LogEvent::Message(message) => events.push(LogEvent::Message(message)),
+                        end => break end,
+                    }
+                };
+                events = events
+                    .into_iter()
+                    .flat_map(|message| [message, end.clone()])
+                    .collect();
             }
+            self.next.extend(events);
         }
         Ok(())
     }
@@ -217,17 +241,25 @@ impl SimLogReader {
 impl LogReader for SimLogReader {
     async fn next(&mut self) -> Result<LogEvent, StoreError> {
         let event = self.read().await.inspect_err(|_| self.is_broken = true)?;
-        if let LogEvent::Message(message) = &event {
-            let SimStore { world, life } = &self.log.store;
-            world.shared().checker.given(*life, message.id);
+        match &event {
+            LogEvent::Message(message) => {
+                let SimStore { world, life } = &self.log.store;
+                world.shared().checker.given(*life, message.id);
+            }
+            LogEvent::Commit(end) => self.read_to = *end,
+            LogEvent::Idle(_) => {}
         }
         Ok(event)
     }
 
     async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
-        let inner = self.inner.clone();
+        let (inner, read_to) = (self.inner.clone(), self.read_to);
         let confirmed = self.log.call("confirm a position", move |world, shared| {
             let mut reader = inner.try_lock().map_err(|_| Self::broken())?;
+            let position = match world.wrong {
+                Wrong::PassesUndecided => position.max(read_to),
+                _ => position,
+            };
             wrong::now(reader.confirm(position))?;
             note_position(world, shared);
             Ok(())

@@ -165,7 +165,7 @@ impl AnyRelay {
         let machine = world.clone();
         let wall_clock = move || machine.shared().lead(life);
         if let (Some(plan), Some(log)) = (&world.plan.log, &world.log) {
-            let log = SimLog::new(world, &log.read, life);
+            let log = SimLog::new(world, log, life);
             let relay = LogRelay::new(store, log, publisher)
                 .with_config(config)
                 .with_log_config(plan.config.clone())

@@ -10,7 +10,6 @@ use outbox_core::message::MessageId;
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::Retention;
 use outbox_core::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
-use outbox_testing::wrong::WrongLog;
 use outbox_testing::{MemoryBroker, MemoryLog, MemoryStore};
 use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -37,18 +36,12 @@ const GHOSTS_ARRIVED: Duration = Duration::from_secs(5);
 pub(super) struct World {
     pub(super) store: MemoryStore,
     pub(super) broker: MemoryBroker,
-    pub(super) log: Option<WorldLog>,
+    pub(super) log: Option<MemoryLog>,
     pub(super) plan: Plan,
     pub(super) wrong: Wrong,
     pub(super) calm_at: Instant,
     pub(super) end: CancellationToken,
     shared: Mutex<Shared>,
-}
-
-#[derive(Debug)]
-pub(super) struct WorldLog {
-    pub(super) read: WrongLog,
-    pub(super) memory: MemoryLog,
 }
 
 #[derive(Debug)]
@@ -112,10 +105,7 @@ impl World {
         plan.draw_pauses(seed);
         plan.draw_row_ids(seed);
         let store = MemoryStore::new();
-        let log = plan.log.is_some().then(|| WorldLog {
-            read: WrongLog::new(store.clone(), wrong.of_log()),
-            memory: store.log(),
-        });
+        let log = plan.log.is_some().then(|| store.log());
         let mut checker = Checker::new(wrong, &plan);
         if log.is_some() {
             checker.has_log();

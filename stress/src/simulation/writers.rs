@@ -198,7 +198,7 @@ impl Commit {
 
 fn note_logged(world: &World, shared: &mut Shared, recorded: Vec<MessageNo>) {
     if let Some(log) = &world.log
-        && let Ok(end) = wrong::now(log.memory.written())
+        && let Ok(end) = wrong::now(log.written())
     {
         shared.checker.logged(end, recorded);
     }

@@ -16,7 +16,6 @@ use outbox_core::store::{
     RelayHealth, Relays, RowKey, Settlement, SetupKind, StoreError, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
-use outbox_testing::wrong::LogMistake;
 use tokio::time::Instant;
 
 use super::history::Life;
@@ -73,16 +72,6 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    pub(super) fn of_log(self) -> Option<LogMistake> {
-        match self {
-            Self::PassesUndecided => Some(LogMistake::ConfirmsWhatWasRead),
-            Self::SplitsTransactions => Some(LogMistake::SplitsTransactions),
-            Self::AdoptsInVain => Some(LogMistake::AdoptsInVain),
-            Self::ForgetsItsPlace => Some(LogMistake::StartsAtTheEnd),
-            _ => None,
-        }
-    }
-
     pub(super) fn keeps_leases(self) -> bool {
         self != Self::SkipLockedRows
     }

@@ -21,6 +21,7 @@ pub(in super::super::super) struct Log {
     commits: Vec<LoggedCommit>,
     written: Position,
     pub(in super::super::super) stored: Position,
+    /// Ahead of `stored` after the log was replaced.
     freed: Position,
     pub(in super::super::super) adopted_to: Position,
     passed: HashSet<MessageId>,
@@ -83,12 +84,6 @@ impl Log {
 
     pub(in super::super::super) fn written(&self) -> Position {
         self.written
-    }
-
-    /// The position up to which the log is freed. It is ahead of the stored position if the log was
-    /// replaced.
-    pub(in super::super::super) fn freed(&self) -> Position {
-        self.freed
     }
 
     pub(in super::super::super) fn retained(&self) -> u64 {

@@ -2,6 +2,7 @@
 //! function of the suites fail.
 
 mod dedup_store;
+mod log;
 mod publisher;
 mod store;
 mod stream_log;
@@ -9,6 +10,7 @@ mod subscriber;
 mod writer;
 
 pub(crate) use dedup_store::{DedupStoreMistake, WrongDedupStore};
+pub(crate) use log::{LogMistake, WrongLog};
 pub(crate) use publisher::{PublisherMistake, WrongPublisher};
 pub(crate) use store::{StoreMistake, WrongStore};
 pub(crate) use stream_log::{StreamLogMistake, WrongStreamLog};
