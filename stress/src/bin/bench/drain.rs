@@ -17,15 +17,13 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         rates.add("delete", drain(true).await?);
         rates.add("raw", raw::rate(servers, messages, WINDOW).await?);
         rates.add("keep", drain(false).await?);
-        rates.add("tutorial_100", tutorial::drain(servers, messages, 100).await?);
-        rates.add("tutorial_1000", tutorial::drain(servers, messages, 1_000).await?);
+        rates.add("tutorial", tutorial::drain(servers, messages).await?);
     }
     let against = |name, rate, baseline| rates.against(name, UNIT, rate, baseline);
     Ok(vec![
         against("drain_delete", "delete", "raw").at_least(0.55),
         against("drain_keep", "keep", "raw").at_least(0.45),
-        against("drain_vs_tutorial", "keep", "tutorial_100").at_least(2.0),
-        against("drain_vs_tutorial_batch_1000", "keep", "tutorial_1000"),
+        against("drain_vs_tutorial", "keep", "tutorial").at_least(2.0),
     ])
 }
 

@@ -27,16 +27,14 @@ pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {
 async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let (seconds, messages) = (options.size(20, 5), options.size(200_000, 50_000));
     let mut series = Series::default();
-    let polled = |deletes| drain(servers, deletes, AGGREGATES, messages, ROWS);
     for _ in options.runs("log") {
         let log = latency::measure(servers, Place::OtherProcessAtLog, 500, seconds).await?;
         series.add("latency_log_p50_alone", log.p50);
         series.add("latency_log_p99_alone", log.p99);
         let polling = latency::measure(servers, Place::OtherProcess, 500, seconds).await?;
         series.add("polling_p50", polling.p50);
-        series.add("delete", polled(true).await?);
+        series.add("delete", drain(servers, true, AGGREGATES, messages, ROWS).await?);
         series.add("log", drain_log(servers, messages).await?);
-        series.add("keep", polled(false).await?);
     }
     Ok(vec![
         series.against("latency_log_p50", "ms", "latency_log_p50_alone", "polling_p50"),
@@ -45,7 +43,6 @@ async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
         series
             .against("drain_log", "events/s", "log", "delete")
             .at_least(1.0),
-        series.against("drain_log_vs_keep", "events/s", "log", "keep"),
     ])
 }
 

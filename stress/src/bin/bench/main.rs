@@ -9,7 +9,6 @@ mod inbox;
 mod latency;
 mod load;
 mod log;
-mod many;
 mod raw;
 mod relay;
 mod servers;

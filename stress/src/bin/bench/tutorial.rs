@@ -28,13 +28,13 @@ const TABLE: &str = "CREATE TABLE events (
 
 const INDEX: &str = "CREATE INDEX ON events (id) WHERE published_at IS NULL";
 
-pub(crate) async fn drain(servers: &Servers, messages: u64, batch: i64) -> Result<f64> {
+pub(crate) async fn drain(servers: &Servers, messages: u64) -> Result<f64> {
     let schema = servers.schema().await?;
     fill(&schema.db, messages).await?;
     let stream = servers.stream().await?;
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
     let start = Instant::now();
-    while pass(&schema.db, &context, &stream, batch).await? {}
+    while pass(&schema.db, &context, &stream).await? {}
     let rate = per_second(messages, start.elapsed());
     let left = count(
         &schema.db,
@@ -61,12 +61,13 @@ async fn fill(db: &DatabaseConnection, messages: u64) -> Result<()> {
     Ok(())
 }
 
-async fn pass(db: &DatabaseConnection, context: &Context, stream: &Stream, batch: i64) -> Result<bool> {
+async fn pass(db: &DatabaseConnection, context: &Context, stream: &Stream) -> Result<bool> {
     let tx = db.begin().await?;
     let select = "SELECT id, message_id, aggregate_id, event_type, payload FROM events \
-                  WHERE published_at IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED";
-    let select = Statement::from_sql_and_values(DbBackend::Postgres, select, [Value::from(batch)]);
-    let rows = tx.query_all_raw(select).await?;
+                  WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED";
+    let rows = tx
+        .query_all_raw(Statement::from_string(DbBackend::Postgres, select))
+        .await?;
     let mut ids = Vec::with_capacity(rows.len());
     let mut acks = Vec::new();
     for row in &rows {

@@ -10,13 +10,13 @@ use crate::figure::{Figure, Series};
 use crate::load::{Moved, Seen, account_id};
 use crate::raw::per_second;
 use crate::servers::Servers;
-use crate::{Failure, Options, Result, check, many};
+use crate::{Failure, Options, Result, check};
 
 const WRITERS: u32 = 16;
 /// Number of accounts, so large that two writers seldom change the same row.
 const ACCOUNTS: u64 = 10_000;
 
-pub(crate) mod account {
+mod account {
 
     use sea_orm::entity::prelude::*;
 
@@ -52,12 +52,10 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         }
     }
     let against = |name| rates.against(name, "tx/s", name, "plain");
-    let mut figures = vec![
+    Ok(vec![
         against("write_sequenced").at_least(0.65),
         against("write_unsequenced").at_least(0.72),
-    ];
-    figures.extend(many::figures(servers, options).await?);
-    Ok(figures)
+    ])
 }
 
 async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {

@@ -17,7 +17,6 @@ use crate::load::{AGGREGATES, Moved};
 use crate::raw::{self, Messages, per_second};
 use crate::servers::{Schema, Servers, Stream, count};
 use crate::{Options, Result, check};
-use plain::First;
 
 const TRANSACTIONS: usize = 32;
 const UNIT: &str = "messages/s";
@@ -36,13 +35,11 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     let messages = options.size(60_000, 15_000);
     let mut rates = Series::default();
     for _ in options.runs("consume") {
-        let plain = plain::rate(servers, TRANSACTIONS, messages, First::Nothing).await?;
+        let plain = plain::rate(servers, TRANSACTIONS, messages).await?;
         rates.add("plain", plain);
         let (handled, duplicates) = twice(servers, messages).await?;
         rates.add("one", handled);
         rates.add("duplicates", duplicates);
-        let with_row = plain::rate(servers, TRANSACTIONS, messages, First::InboxRow).await?;
-        rates.add("with_row", with_row);
         let world = World::make(servers, messages).await?;
         let (batch, report) = world.consume::<several>().await?;
         check("messages handled", report.handled, messages)?;
@@ -51,8 +48,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     }
     Ok(vec![
         rates.against("consume_one", UNIT, "one", "plain").at_least(0.6),
-        rates.against("consume_one_vs_insert", UNIT, "one", "with_row"),
-        rates.against("transactions_with_insert", "tx/s", "with_row", "plain"),
         rates.against("consume_duplicates", UNIT, "duplicates", "one"),
         rates.against("consume_batch", UNIT, "batch", "one").at_least(3.0),
     ])
