@@ -93,11 +93,11 @@ impl Database {
 
     pub(crate) fn problem(&self) -> Option<Problem> {
         match &self.encoding {
-            Some(encoding) if encoding != "UTF8" => Some(Problem::database(format!(
+            Some(encoding) if encoding != "UTF8" => Some(Problem::new(format!(
                 "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding \
                  UTF8: `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
             ))),
-            _ => matches!(*self.in_memory, InMemory::CanBeLost).then(|| Problem::database(CAN_BE_LOST)),
+            _ => matches!(*self.in_memory, InMemory::CanBeLost).then(|| Problem::new(CAN_BE_LOST)),
         }
     }
 

@@ -168,7 +168,7 @@ pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
 pub use router::Router;
 pub use runtime::{ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport};
-pub use start_error::{Problem, ProblemKind, StartError};
+pub use start_error::{Problem, StartError};
 pub use upcast::Upcasters;
 
 /// Turns an async function into a [`Handler`] with exactly-once effects.

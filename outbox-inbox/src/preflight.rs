@@ -9,7 +9,7 @@ use outbox_core::StreamFacts;
 
 use crate::config::InboxConfig;
 use crate::handler::{Order, Registration, Strategy};
-use crate::start_error::{Problem, ProblemKind};
+use crate::start_error::Problem;
 
 const MARGIN: Duration = Duration::from_secs(3600);
 
@@ -21,7 +21,7 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
     for handler in handlers {
         let first = first_of.entry(handler.consumer).or_insert(handler);
         if first.options.order != handler.options.order {
-            problems.push(Problem::handlers(format!(
+            problems.push(Problem::new(format!(
                 "handlers of consumer `{}` disagree on `order`: {first} has {:?} and {handler} has {:?}; use \
                  the same `order` for all, or another `consumer` for one handler",
                 handler.consumer, first.options.order, handler.options.order
@@ -74,7 +74,7 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
 }
 
 fn wrong_option(handler: &Registration, option: &str, wrong: &str) -> Problem {
-    Problem::handlers(format!("{option} of handler {handler} {wrong}"))
+    Problem::new(format!("{option} of handler {handler} {wrong}"))
 }
 
 fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
@@ -106,7 +106,7 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .into_iter()
         .filter_map(|((_, aggregate), (sequence, other))| {
             let (sequence, other) = (sequence?, other?);
-            Some(Problem::handlers(format!(
+            Some(Problem::new(format!(
                 "handlers of aggregate `{aggregate}` in consumer `{}` mix strategies: {sequence} has \
                  `sequence` and {other} has not; use `sequence` for both, or another `consumer` for one \
                  handler",
@@ -169,7 +169,7 @@ pub(crate) fn stream(
                  handler {handler} and similar handlers",
                 of_stream + MARGIN
             );
-            (Some(Problem::new(ProblemKind::Retention, text)), None)
+            (Some(Problem::new(text)), None)
         }
         Some(_) => (None, None),
         None => {

@@ -54,7 +54,7 @@ pub(crate) async fn problems(
                     }
                 }
                 Err(error) if trouble(&error) == Trouble::Statement => {
-                    problems.push(Problem::database(format!(
+                    problems.push(Problem::new(format!(
                         "handler {handler} records events, but table `{table}` of the outbox cannot be used \
                          ({}); run the migration (`outbox::migrate(&db)`, `outbox_sea_orm::migrate(&db)`, or \
                          the SQL in docs/sql), or name the tables with `Inbox::with_outbox`",
@@ -77,7 +77,7 @@ pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Optio
     let row = db.query_one_raw(asked).await?;
     let is_active = row.map_or(Ok(false), |row| row.try_get("", "active"))?;
     Ok(is_active.then(|| {
-        Problem::database(format!(
+        Problem::new(format!(
             "row-level security hides rows of {table} from this login; let a superuser run `ALTER ROLE … BYPASSRLS` for it, or the owner \
              `ALTER TABLE {table} DISABLE ROW LEVEL SECURITY`"
         ))
@@ -138,7 +138,7 @@ async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Resul
     }
     let (rights, role) = (denied.join(", "), role(db).await?);
     let kind = if denied == [USAGE] { "SEQUENCE " } else { "" };
-    Ok(Some(Problem::database(format!(
+    Ok(Some(Problem::new(format!(
         "role {role} lacks rights on `{table}`; run `GRANT {rights} ON {kind}{table} TO {role}`"
     ))))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
 use crate::preflight;
-use crate::start_error::{Problem, ProblemKind, StartError};
+use crate::start_error::{Problem, StartError};
 
 const CONSUMER_BYTES_MAX: usize = 64;
 
@@ -95,7 +95,7 @@ impl Router {
         let missing = expected.iter().filter(|name| !is_there(name));
         let linked: Vec<_> = self.handlers.iter().map(|handler| handler.handler).collect();
         let not_linked = |name: &String| {
-            Problem::handlers(format!(
+            Problem::new(format!(
                 "no handler of `{name}` is linked into this program; link its crate with \
                  `outbox::inbox::link_handlers!(…)` (or `outbox_inbox::link_handlers!`); linked: {}",
                 listed(&linked)
@@ -111,7 +111,7 @@ impl Router {
                 "consumer `{name}` has no handlers in this program; consumers with handlers: {}",
                 listed(&available)
             );
-            Problem::new(ProblemKind::Settings, text)
+            Problem::new(text)
         };
         (!available.contains(&name)).then(unknown)
     }
@@ -136,7 +136,7 @@ impl Router {
     pub(crate) fn problems(&self, state: &StateMap) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.handlers.is_empty() {
-            problems.push(Problem::handlers(
+            problems.push(Problem::new(
                 "no handlers are linked into this program; link their crates with \
                  `outbox::inbox::link_handlers!(my_handlers)` (or `outbox_inbox::link_handlers!`), or list \
                  the handlers with `Router::new().handler::<my_handler>()`",
@@ -145,7 +145,7 @@ impl Router {
         let mut by_event: BTreeMap<(&str, String, u32), &Registration> = BTreeMap::new();
         for handler in &self.handlers {
             if !is_consumer_name(handler.consumer) {
-                problems.push(Problem::handlers(format!(
+                problems.push(Problem::new(format!(
                     "consumer `{}` of handler {handler} is malformed; use 1 to 64 of the characters `A-Z a-z 0-9 _ -`",
                     handler.consumer.escape_debug()
                 )));
@@ -159,7 +159,7 @@ impl Router {
                     } else {
                         (handler, first)
                     };
-                    problems.push(Problem::handlers(format!(
+                    problems.push(Problem::new(format!(
                         "event `{}` version {} has two handlers in consumer `{}`: {first} and {second}; use \
                          another `consumer` for one handler",
                         event.event_type(),
@@ -171,7 +171,7 @@ impl Router {
             for requirement in handler.requires.iter().flatten() {
                 let id = (requirement.id)();
                 if id != TypeId::of::<RecordsEvents>() && !state.contains(id) {
-                    problems.push(Problem::handlers(format!(
+                    problems.push(Problem::new(format!(
                         "handler {handler} needs `HandlerState<{}>`; provide it with `Inbox::with_state`",
                         (requirement.name)()
                     )));

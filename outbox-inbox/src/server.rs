@@ -15,13 +15,13 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
     let mut problems = Vec::new();
     problems.extend(refused_engine(&version, allows_untested));
     let unfit = unfit_settings(db).await?;
-    problems.extend(unfit.into_iter().map(Problem::database));
+    problems.extend(unfit.iter().map(|setting| Problem::new(setting.to_string())));
     Ok(problems)
 }
 
 fn refused_engine(version: &str, is_allowed: bool) -> Option<Problem> {
     let engine = untested_engine(version).filter(|_| !is_allowed)?;
-    Some(Problem::database(format!(
+    Some(Problem::new(format!(
         "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the inbox relies on; use PostgreSQL, MySQL, \
          MariaDB or SQLite, or allow it with `InboxConfig::allow_untested_engine`"
     )))

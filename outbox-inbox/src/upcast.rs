@@ -122,7 +122,7 @@ impl Upcasters {
                         .map(|event| format!("`{}` version {}", event.event_type(), event.version));
                     names.collect::<Vec<_>>().join(", ")
                 };
-                self.mismatches.push(Problem::handlers(format!(
+                self.mismatches.push(Problem::new(format!(
                     "upcaster at {place} leads from {} to {}; use types of one event type in versions n and n + 1, or `Upcasters::json`",
                     names(old),
                     names(new)
@@ -193,7 +193,7 @@ impl Upcasters {
             let mut earlier = self.steps[..index].iter();
             let same = |known: &&Step| known.from == step.from && known.event_type == step.event_type;
             if let Some(first) = earlier.find(same) {
-                problems.push(Problem::handlers(format!(
+                problems.push(Problem::new(format!(
                     "event `{}` has two upcasters from version {}: at {} and {}; remove one of them",
                     step.event_type, step.from, first.place, step.place
                 )));
@@ -218,7 +218,7 @@ impl Upcasters {
                 used.insert((&step.event_type, step.from));
                 let end = self.follow(event_type, step.from + 1, versions);
                 if !versions.contains_key(&end) && missing.insert((event_type, end)) {
-                    problems.push(Problem::handlers(format!(
+                    problems.push(Problem::new(format!(
                         "upcaster of `{event_type}` from version {end} to {} is missing: there is one from an earlier version ({}), and handler \
                          {handler} of consumer `{}` handles a later one; add it with `Upcasters::step`",
                         end + 1,
@@ -230,7 +230,7 @@ impl Upcasters {
         }
         for step in &self.steps {
             if !used.contains(&(&step.event_type, step.from)) {
-                problems.push(Problem::handlers(format!(
+                problems.push(Problem::new(format!(
                     "upcaster of `{}` from version {} at {} leads to no handler; remove it, or handle a later version",
                     step.event_type, step.from, step.place
                 )));

@@ -201,7 +201,12 @@ impl<S: Subscriber> Inbox<S> {
             ))
         }));
         for names in [&self.names, &self.services.outbox.names] {
-            problems.extend(names.check(backend).err().map(|error| Problem::names(&error)));
+            problems.extend(
+                names
+                    .check(backend)
+                    .err()
+                    .map(|error| Problem::new(error.to_string())),
+            );
         }
         StartError::unless_empty(problems)?;
         Ok(router)

@@ -5,8 +5,7 @@ use std::time::Duration;
 use outbox_core::{DomainEvent, StartAt};
 use outbox_inbox::{
     Effect, Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig,
-    InboxError, Order, ProblemKind, Registration, Router, Shape, StartError, StateMap, Strategy,
-    idempotent_handler,
+    InboxError, Order, Registration, Router, Shape, StartError, StateMap, Strategy, idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
 use outbox_testing::{MemoryBroker, MemorySubscriber};
@@ -103,7 +102,6 @@ fn refused(router: Router, parts: &[&str]) {
     let error = checked(&router).unwrap_err();
     let text = error.to_string();
     assert_eq!(error.problems().len(), 1, "{text}");
-    assert_eq!(error.problems()[0].kind(), ProblemKind::Handlers, "{text}");
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -218,8 +216,7 @@ async fn invalid_settings_are_refused() {
         (start(|inbox| inbox.with_config(config)).await, "ack_wait"),
         (start(|inbox| inbox.with_names(shop)).await, "schema"),
     ] {
-        let kinds: Vec<_> = error.problems().iter().map(|problem| problem.kind()).collect();
-        assert_eq!(kinds, [ProblemKind::Settings], "{error}");
+        assert_eq!(error.problems().len(), 1, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -269,7 +266,7 @@ async fn retention_below_stream_retention_is_refused() {
     let Err(InboxError::Start(error)) = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!(error.problems()[0].kind(), ProblemKind::Retention, "{error}");
+    assert!(error.to_string().contains("InboxConfig::retention"), "{error}");
     assert_eq!(deliveries, 0);
     for (stream_retention, retention) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
         let (outcome, deliveries) = run(stream_retention, retention).await;
