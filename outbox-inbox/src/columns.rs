@@ -13,6 +13,17 @@ pub(crate) fn micros(backend: DbBackend, time: &str) -> String {
     }
 }
 
+/// A time plus microseconds, both as SQL.
+pub(crate) fn plus_micros(backend: DbBackend, time: &str, micros: &str) -> String {
+    match backend {
+        DbBackend::Postgres => {
+            format!("{time} + ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond')")
+        }
+        DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, {time})"),
+        _ => format!("{time} + {micros}"),
+    }
+}
+
 pub(crate) fn read_time(row: &QueryResult, column: &str) -> Result<OffsetDateTime, DbErr> {
     let micros: i64 = row.try_get("", column)?;
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)

@@ -19,7 +19,7 @@ use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
 use super::Outcome;
-use super::sequences::{NumberedEvent, SequenceKey, SequenceState};
+use super::sequences::{NumberedEvent, SequenceState};
 use super::sql::InboxSql;
 
 /// Maximum number of missing ranges recorded per aggregate.
@@ -43,14 +43,6 @@ pub(crate) enum Gaps {
 }
 
 impl Place<'_> {
-    fn key(&self) -> SequenceKey<'_> {
-        SequenceKey {
-            consumer: self.consumer,
-            aggregate: self.aggregate,
-            source: self.source,
-        }
-    }
-
     fn sequence(&self) -> u64 {
         self.event.sequence
     }
@@ -72,8 +64,8 @@ impl Place<'_> {
             last_recorded_at: self.event.recorded_at,
             ..SequenceState::default()
         };
-        let insert = || self.sql.insert_sequence(tx, self.key(), &first);
-        let advance = || self.sql.advance(tx, self.key(), self.event, gaps == Gaps::Ignore);
+        let insert = || self.sql.insert_sequence(tx, self, &first);
+        let advance = || self.sql.advance(tx, self, gaps == Gaps::Ignore);
         let taken = match (gaps, self.sequence()) {
             (Gaps::Ignore, _) => advance().await? || insert().await?,
             (_, 1) => insert().await?,
@@ -113,7 +105,7 @@ impl Place<'_> {
     }
 
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
-        let state = self.sql.sequence_state(tx, self.key(), false).await?;
+        let state = self.sql.sequence_state(tx, self, false).await?;
         Ok(state
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
@@ -124,9 +116,9 @@ impl Place<'_> {
             failing: Some(self.sequence()),
             ..SequenceState::default()
         };
-        let _ = self.sql.mark_failing(tx, self.key(), self.sequence()).await?
-            || self.sql.insert_sequence(tx, self.key(), &marked).await?
-            || self.sql.mark_failing(tx, self.key(), self.sequence()).await?;
+        let _ = self.sql.mark_failing(tx, self).await?
+            || self.sql.insert_sequence(tx, self, &marked).await?
+            || self.sql.mark_failing(tx, self).await?;
         Ok(())
     }
 
@@ -197,7 +189,7 @@ impl Place<'_> {
     ) -> Result<(), DbErr> {
         let mut locked = false;
         loop {
-            let found = self.sql.sequence_state(tx, self.key(), locked).await?;
+            let found = self.sql.sequence_state(tx, self, locked).await?;
             let exists = found.is_some();
             let mut state = found.unwrap_or_default();
             if !change(&mut state) {
@@ -207,11 +199,11 @@ impl Place<'_> {
                 };
             }
             if !exists {
-                if self.sql.insert_sequence(tx, self.key(), &state).await? {
+                if self.sql.insert_sequence(tx, self, &state).await? {
                     return Ok(());
                 }
             } else if locked {
-                self.sql.set_sequence(tx, self.key(), &state).await?;
+                self.sql.set_sequence(tx, self, &state).await?;
                 return self.sql.lock_limit.restore(tx).await;
             }
             locked = exists;

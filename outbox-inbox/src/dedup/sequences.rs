@@ -8,21 +8,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use outbox_core::{Aggregate, Message};
+use outbox_sea_orm::Sql;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 use uuid::Uuid;
 
+use super::sequence::Place;
 use super::sql::{InboxSql, changed};
+use crate::columns::plus_micros;
 
-/// Lifetime of a failing mark in seconds, longer than any delay between two attempts. If a mark is
+/// Lifetime of a failing mark in microseconds, longer than any delay between two attempts. If a mark is
 /// older, the stream was purged or recreated.
-const MARK_SECS: u32 = 24 * 3600;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SequenceKey<'a> {
-    pub(super) consumer: &'a str,
-    pub(super) aggregate: &'a Aggregate,
-    pub(super) source: &'a str,
-}
+const MARK_MICROS: i64 = 24 * 3_600_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedEvent {
@@ -112,15 +108,15 @@ impl InboxSql {
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: SequenceKey<'_>,
+        place: &Place<'_>,
         state: &SequenceState,
     ) -> Result<bool, DbErr> {
         let mut sql = self.sql("INSERT INTO ");
         sql.push(&self.sequences).push(
             " (consumer, aggregate_type, aggregate_id, source, last_sequence, last_event_id, last_recorded_at, failing, missing, updated_at) VALUES (",
         );
-        sql.bind(self.key(key.consumer));
-        for name in [&key.aggregate.aggregate_type, &key.aggregate.id, key.source] {
+        sql.bind(self.key(place.consumer));
+        for name in [&place.aggregate.aggregate_type, &place.aggregate.id, place.source] {
             sql.push(", ").bind(self.key(name));
         }
         sql.push(", ").bind(state.last.cast_signed());
@@ -138,10 +134,10 @@ impl InboxSql {
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: SequenceKey<'_>,
-        event: NumberedEvent,
+        place: &Place<'_>,
         tolerant: bool,
     ) -> Result<bool, DbErr> {
+        let event = place.event;
         let number = event.sequence.cast_signed();
         let later = match self.backend() {
             DbBackend::Sqlite => "max",
@@ -158,7 +154,7 @@ impl InboxSql {
         sql.push(", failing = CASE WHEN failing > ").bind(number);
         let now = self.lock_limit.set_in(self.now());
         sql.push(&format!(" THEN failing END, updated_at = {now}"));
-        self.push_where_sequence(&mut sql, key);
+        self.push_where_sequence(&mut sql, place);
         if tolerant {
             sql.push(" AND last_sequence < ").bind(number);
             sql.push(" AND (failing IS NULL OR failing >= ")
@@ -175,7 +171,7 @@ impl InboxSql {
     pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: SequenceKey<'_>,
+        place: &Place<'_>,
         state: &SequenceState,
     ) -> Result<(), DbErr> {
         let mut sql = self.sql("UPDATE ");
@@ -187,7 +183,7 @@ impl InboxSql {
         sql.push(", failing = ").bind(state.failing.map(u64::cast_signed));
         sql.push(", missing = ").bind(state.missing.to_text()?);
         sql.push(&format!(", updated_at = {}", self.now()));
-        self.push_where_sequence(&mut sql, key);
+        self.push_where_sequence(&mut sql, place);
         changed(db, sql).await.map(drop)
     }
 
@@ -196,16 +192,15 @@ impl InboxSql {
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: SequenceKey<'_>,
-        sequence: u64,
+        place: &Place<'_>,
     ) -> Result<bool, DbErr> {
-        let number = sequence.cast_signed();
+        let number = place.event.sequence.cast_signed();
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.sequences)
             .push(" SET failing = ")
             .bind(number)
             .push(&format!(", updated_at = {}", self.lock_limit.set_in(self.now())));
-        self.push_where_sequence(&mut sql, key);
+        self.push_where_sequence(&mut sql, place);
         sql.push(" AND last_sequence < ").bind(number);
         sql.push(" AND (failing IS NULL OR failing >= ").bind(number);
         sql.push(&format!(" OR {})", self.is_forgotten()));
@@ -217,7 +212,7 @@ impl InboxSql {
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: SequenceKey<'_>,
+        place: &Place<'_>,
         lock: bool,
     ) -> Result<Option<SequenceState>, DbErr> {
         let mut sql = self.sql(format!(
@@ -225,7 +220,7 @@ impl InboxSql {
             self.is_forgotten(),
             self.sequences
         ));
-        self.push_where_sequence(&mut sql, key);
+        self.push_where_sequence(&mut sql, place);
         if lock && self.backend() != DbBackend::Sqlite {
             self.lock_limit.push_set(&mut sql);
             sql.push(" FOR UPDATE");
@@ -242,7 +237,7 @@ impl InboxSql {
             failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
             missing: Missing(
                 missing
-                    .map_err(|error| DbErr::Json(format!("sequence {key:?}: {error}")))?
+                    .map_err(|error| DbErr::Json(format!("sequence {place:?}: {error}")))?
                     .unwrap_or_default(),
             ),
         }))
@@ -288,21 +283,18 @@ impl InboxSql {
         Ok(last)
     }
 
-    fn push_where_sequence(&self, sql: &mut outbox_sea_orm::Sql, key: SequenceKey<'_>) {
-        sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
+    fn push_where_sequence(&self, sql: &mut Sql, place: &Place<'_>) {
+        sql.push(" WHERE consumer = ").bind(self.key(place.consumer));
         sql.push(" AND aggregate_type = ")
-            .bind(self.key(&key.aggregate.aggregate_type));
-        sql.push(" AND aggregate_id = ").bind(self.key(&key.aggregate.id));
-        sql.push(" AND source = ").bind(self.key(key.source));
+            .bind(self.key(&place.aggregate.aggregate_type));
+        sql.push(" AND aggregate_id = ")
+            .bind(self.key(&place.aggregate.id));
+        sql.push(" AND source = ").bind(self.key(place.source));
     }
 
     pub(crate) fn is_forgotten(&self) -> String {
-        let now = self.now();
-        match self.backend() {
-            DbBackend::Postgres => format!("updated_at < {now} - interval '{MARK_SECS} seconds'"),
-            DbBackend::MySql => format!("updated_at < TIMESTAMPADD(SECOND, -{MARK_SECS}, {now})"),
-            _ => format!("updated_at < {now} - {MARK_SECS} * 1000000"),
-        }
+        let limit = plus_micros(self.backend(), self.now(), &(-MARK_MICROS).to_string());
+        format!("updated_at < {limit}")
     }
 }
 

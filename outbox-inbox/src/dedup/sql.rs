@@ -13,26 +13,17 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, 
 use uuid::Uuid;
 
 use super::lock_limit::LockLimit;
+use crate::columns::plus_micros;
 
-pub(crate) const FAILED: i16 = 0;
-pub(super) const HANDLED: i16 = 1;
-pub(crate) const DEAD: i16 = 2;
+pub(crate) const FAILED: i16 = Status::Failed as i16;
+pub(super) const HANDLED: i16 = Status::Handled as i16;
+pub(crate) const DEAD: i16 = Status::Dead as i16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    Failed,
-    Handled,
-    Dead,
-}
-
-impl Status {
-    fn code(self) -> i16 {
-        match self {
-            Self::Failed => FAILED,
-            Self::Handled => HANDLED,
-            Self::Dead => DEAD,
-        }
-    }
+    Failed = 0,
+    Handled = 1,
+    Dead = 2,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +46,7 @@ pub(crate) struct InboxSql {
     pub(super) dead_letters: String,
     pub(super) sequences: String,
     pauses: String,
-    keep_secs: i64,
+    keep_micros: i64,
     pub(super) lock_limit: LockLimit,
 }
 
@@ -67,7 +58,7 @@ impl InboxSql {
             dead_letters: names.table(backend, "inbox_dead_letters"),
             sequences: names.table(backend, "inbox_sequences"),
             pauses: names.table(backend, "inbox_pauses"),
-            keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
+            keep_micros: i64::try_from(keep.as_micros()).unwrap_or(i64::MAX),
             lock_limit: LockLimit::default(),
         }
     }
@@ -119,7 +110,7 @@ impl InboxSql {
             .push(" (consumer, id, status, attempts, last_error, processed_at, expires_at) VALUES (");
         sql.bind(self.key(key.consumer)).push(", ").bind(key.id);
         sql.push(", ")
-            .bind(status.code())
+            .bind(status as i16)
             .push(", ")
             .bind(integer(attempts))
             .push(", ")
@@ -236,15 +227,10 @@ impl InboxSql {
         let mut sql = self.sql("SELECT status FROM ");
         sql.push(&self.messages);
         self.push_where(&mut sql, key);
-        let micros = sql.placeholder(i64::try_from(age.as_micros()).unwrap_or(i64::MAX));
-        let now = self.now();
-        sql.push(" AND processed_at < ").push(&match self.backend {
-            DbBackend::Postgres => {
-                format!("{now} - ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond')")
-            }
-            DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, -{micros}, {now})"),
-            _ => format!("{now} - {micros}"),
-        });
+        let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+        let micros = sql.placeholder(-age);
+        sql.push(" AND processed_at < ")
+            .push(&plus_micros(self.backend, self.now(), &micros));
         Ok(db.query_one_raw(sql.statement()).await?.is_some())
     }
 
@@ -318,19 +304,8 @@ impl InboxSql {
     }
 
     pub(crate) fn push_expiry(&self, sql: &mut Sql) {
-        let keep = sql.placeholder(self.keep_secs);
-        sql.push(&self.expiry(&keep));
-    }
-
-    fn expiry(&self, keep_secs: &str) -> String {
-        let now = self.now();
-        match self.backend {
-            DbBackend::Postgres => {
-                format!("{now} + ({keep_secs}::int8 OPERATOR(pg_catalog.*) interval '1 second')")
-            }
-            DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {keep_secs}, {now})"),
-            _ => format!("{now} + {keep_secs} * 1000000"),
-        }
+        let keep = sql.placeholder(self.keep_micros);
+        sql.push(&plus_micros(self.backend, self.now(), &keep));
     }
 
     pub(crate) fn now(&self) -> &'static str {

@@ -11,7 +11,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBacken
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::columns::read_consumer;
+use crate::columns::{plus_micros, read_consumer};
 use crate::database::Database;
 use crate::dead_letter::{LIST_MAX, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
@@ -20,9 +20,9 @@ use crate::operate::interval::Rounds;
 
 pub(crate) const BATCH: u32 = 1_000;
 
-/// Seconds by which a dead row with a dead letter is put off. Otherwise the row would stay first
+/// Microseconds by which a dead row with a dead letter is put off. Otherwise the row would stay first
 /// among the expired rows.
-const PUT_OFF: &str = "86400";
+const PUT_OFF_MICROS: &str = "86400000000";
 
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
@@ -55,7 +55,7 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
         let mut put_off = sql.sql(format!(
             "UPDATE {} SET expires_at = {}",
             sql.messages(),
-            later(sql)
+            plus_micros(sql.backend(), sql.now(), PUT_OFF_MICROS)
         ));
         put_off
             .push(" WHERE consumer = ")
@@ -120,15 +120,6 @@ async fn with_letters(
         }
     }
     Ok(kept)
-}
-
-fn later(sql: &InboxSql) -> String {
-    let now = sql.now();
-    match sql.backend() {
-        DbBackend::Postgres => format!("{now} + ({PUT_OFF} OPERATOR(pg_catalog.*) interval '1 second')"),
-        DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {PUT_OFF}, {now})"),
-        _ => format!("{now} + {PUT_OFF} * 1000000"),
-    }
 }
 
 pub(crate) async fn run<F: Future<Output = bool>>(

@@ -27,7 +27,7 @@ impl TestDb {
         let mut sql = self.sql.sql(format!(
             "UPDATE {} SET expires_at = {} WHERE id = ",
             self.sql.messages(),
-            later(&self.sql).replace(PUT_OFF, "-5")
+            plus_micros(self.sql.backend(), self.sql.now(), "-5000000")
         ));
         sql.bind(Uuid::from_u128(id));
         assert_eq!(
