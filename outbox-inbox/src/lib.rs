@@ -147,7 +147,9 @@ pub mod testing;
 mod tests;
 
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
-pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
+pub use dead_letter::{
+    DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters, LetterPlace,
+};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
     HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, Order, Outbox, RawArgument,
@@ -164,7 +166,7 @@ pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 #[doc(hidden)]
 pub use outbox_sea_orm::DatabaseAnswer;
-pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
+pub use outcomes::{EventOutcome, EventOutcomes};
 pub use pauses::{PausedConsumer, PausedConsumers};
 pub use router::Router;
 pub use runtime::{ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport};

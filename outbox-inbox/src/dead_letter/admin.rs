@@ -2,19 +2,23 @@
 //!
 //! Invariant: at most 1,000 rows per transaction, and no wait for locked rows.
 
+use std::collections::BTreeMap;
+
 use outbox_core::payload::json_reason;
 use outbox_core::{Aggregate, EventId, Operation};
 use outbox_sea_orm::TableNames;
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, Value,
 };
 use uuid::Uuid;
 
-use super::selection::{After, DeadLetterSelection, ORDER, count_selected, push_selection, push_status};
+use super::selection::{
+    DeadLetterSelection, LetterPlace, ORDER, count_selected, push_selection, push_status,
+};
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
-use crate::columns::{micros, read_consumer, read_name, read_time};
+use crate::columns::{micros, read_consumer, read_count, read_name, read_time};
 use crate::database::Database;
-use crate::dedup::sql::InboxSql;
+use crate::dedup::sql::{DEAD, InboxSql};
 use crate::operations::Note;
 
 const ROWS_MAX: usize = 1_000;
@@ -51,9 +55,22 @@ pub(crate) const LIST_MAX: usize = 500;
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeadLetters {
-    pub(super) db: DatabaseConnection,
+    db: DatabaseConnection,
     names: TableNames,
     operation: Option<Operation>,
+}
+
+/// Result of [`DeadLetters::erase`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErasedDeadLetters {
+    /// Number of deleted dead letters of the aggregate.
+    pub erased: u64,
+    /// Number of remaining dead letters, which an inbox or another operator is using. Call again.
+    pub busy: u64,
+    /// Number of dead letters of all consumers without a decoded message. Their aggregate is
+    /// unknown.
+    pub unattributed: u64,
 }
 
 impl DeadLetters {
@@ -146,10 +163,13 @@ impl DeadLetters {
     /// The database's error.
     pub async fn count(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         selection.check()?;
-        let statement = count_selected(&self.sql(), selection);
+        self.counted(count_selected(&self.sql(), selection)).await
+    }
+
+    async fn counted(&self, statement: Statement) -> Result<u64, DbErr> {
         let row = self.db.query_one_raw(statement).await?;
         let row = row.ok_or_else(|| DbErr::RecordNotFound("count".to_owned()))?;
-        Ok(u64::try_from(row.try_get::<i64>("", "letters")?).unwrap_or_default())
+        read_count(&row, "letters")
     }
 
     /// Marks open dead letters for retry and returns their number. An inbox of the consumer retries
@@ -191,6 +211,44 @@ impl DeadLetters {
         self.change(selection, None, Change::Delete).await
     }
 
+    /// Deletes the dead letters of an aggregate, of all consumers, and clears the error texts in
+    /// the inbox rows of their messages. Use it together with
+    /// [`OutboxAudit::forget_as`](outbox_core::OutboxAudit::forget_as).
+    ///
+    /// As with [`Self::discard`], a redelivered copy of a message has no effect until its inbox row
+    /// expires ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)). Repeat the
+    /// call until [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0
+    /// and consumers have no pending message of the aggregate.
+    ///
+    /// **Not erased:** dead letters without a decoded message, messages in the stream, results of
+    /// handlers, error texts of messages that are not dead-lettered (until their rows expire), the
+    /// aggregate id in `inbox_sequences`, logs, and backups.
+    ///
+    /// # Errors
+    ///
+    /// The database's error. On SQLite also a lock timeout, if a handler holds the write lock: call
+    /// again.
+    pub async fn erase(&self, aggregate: &Aggregate) -> Result<ErasedDeadLetters, DbErr> {
+        let selection = DeadLetterSelection::all().aggregate(aggregate.clone());
+        let inbox = self.sql();
+        let mut unattributed = inbox.sql(format!(
+            "SELECT count(*) AS letters FROM {} WHERE aggregate_type IS NULL",
+            inbox.dead_letters()
+        ));
+        let total = ErasedDeadLetters {
+            erased: self.change(&selection, None, Change::Erase).await?,
+            busy: self.count(&selection).await?,
+            unattributed: self.counted(unattributed.statement()).await?,
+        };
+        // The aggregate id may be personal data.
+        tracing::info!(
+            aggregate_type = aggregate.aggregate_type,
+            ?total,
+            "dead letters of an aggregate were erased"
+        );
+        Ok(total)
+    }
+
     async fn change(
         &self,
         selection: &DeadLetterSelection,
@@ -214,28 +272,26 @@ impl DeadLetters {
             changed += rows;
             selection.after = last;
             if selection.after.is_none() {
-                self.end_note().await;
-                return Ok(changed);
+                break;
             }
         }
-    }
-
-    pub(super) fn note(&self) -> Option<Note> {
-        let operation = self.operation.as_ref()?;
-        Some(Note::new(&self.db, &self.names, operation))
-    }
-
-    pub(super) async fn end_note(&self) {
-        let Some(note) = self.note() else { return };
-        if let Err(error) = note.end(&self.db).await {
+        if let Some(note) = note
+            && let Err(error) = note.end(&self.db).await
+        {
             tracing::warn!(
                 error = %crate::handler::describe(&error),
                 "operation on dead letters completed, but its end could not be recorded in the audit log"
             );
         }
+        Ok(changed)
     }
 
-    pub(super) fn sql(&self) -> InboxSql {
+    fn note(&self) -> Option<Note> {
+        let operation = self.operation.as_ref()?;
+        Some(Note::new(&self.db, &self.names, operation))
+    }
+
+    fn sql(&self) -> InboxSql {
         InboxSql::of(&self.db, &self.names)
     }
 }
@@ -244,6 +300,8 @@ impl DeadLetters {
 enum Change {
     Status(i16),
     Delete,
+    /// Deletes the letters and the error texts of their messages.
+    Erase,
 }
 
 async fn change_batch(
@@ -252,7 +310,7 @@ async fn change_batch(
     selection: &DeadLetterSelection,
     change: Change,
     note: Option<&Note>,
-) -> Result<(u64, Option<After>), DbErr> {
+) -> Result<(u64, Option<LetterPlace>), DbErr> {
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros(inbox.backend(), "created_at"),
@@ -262,7 +320,7 @@ async fn change_batch(
     sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
     let rows = database.pool().query_all_raw(sql.statement()).await?;
     let read = |row: &QueryResult| {
-        Ok::<After, DbErr>((
+        Ok::<LetterPlace, DbErr>((
             read_time(row, "created_micros")?,
             stream_sequence(row)?,
             row.try_get("", "id")?,
@@ -293,7 +351,10 @@ async fn change_rows(
     change: Change,
     ids: &[Uuid],
 ) -> Result<Vec<Uuid>, DbErr> {
-    let mut sql = inbox.sql(format!("SELECT id FROM {} WHERE id IN ", inbox.dead_letters()));
+    let mut sql = inbox.sql(format!(
+        "SELECT id, consumer, event_id FROM {} WHERE id IN ",
+        inbox.dead_letters()
+    ));
     sql.bind_rows([ids.iter().copied().map(Value::from)]);
     push_status(&mut sql, status);
     if inbox.backend() != DbBackend::Sqlite {
@@ -310,11 +371,41 @@ async fn change_rows(
             "UPDATE {} SET status = {status} WHERE id IN ",
             inbox.dead_letters()
         )),
-        Change::Delete => inbox.sql(format!("DELETE FROM {} WHERE id IN ", inbox.dead_letters())),
+        Change::Delete | Change::Erase => {
+            inbox.sql(format!("DELETE FROM {} WHERE id IN ", inbox.dead_letters()))
+        }
     };
     sql.bind_rows([ids.iter().copied().map(Value::from)]);
     tx.execute_raw(sql.statement()).await?;
+    if matches!(change, Change::Erase) {
+        clear_errors(tx, inbox, &rows).await?;
+    }
     Ok(ids)
+}
+
+/// Lock order: dead letters, then inbox rows.
+async fn clear_errors(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    letters: &[QueryResult],
+) -> Result<(), DbErr> {
+    let mut events: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for letter in letters {
+        if let Some(event_id) = letter.try_get::<Option<Uuid>>("", "event_id")? {
+            let consumer = read_consumer(letter, inbox.backend())?;
+            events.entry(consumer).or_default().push(event_id.into());
+        }
+    }
+    for (consumer, ids) in events {
+        let mut sql = inbox.sql(format!(
+            "UPDATE {} SET last_error = NULL WHERE status = {DEAD} AND consumer = ",
+            inbox.messages()
+        ));
+        sql.bind(inbox.key(&consumer)).push(" AND id IN ");
+        sql.bind_rows([ids]);
+        tx.execute_raw(sql.statement()).await?;
+    }
+    Ok(())
 }
 
 pub(super) fn headers_column(backend: DbBackend) -> &'static str {

@@ -16,7 +16,6 @@
 //! ```
 
 mod admin;
-mod erase;
 pub(crate) mod retry;
 mod selection;
 mod size_limit;
@@ -34,13 +33,12 @@ use crate::database::{Trouble, timed_out, trouble};
 use crate::dedup::sql::{InboxSql, integer};
 use crate::handler::describe;
 
-pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
-pub use erase::ErasedDeadLetters;
+pub use admin::{DeadLetters, ErasedDeadLetters};
 pub(crate) use retry::StoredDeadLetter;
-pub use selection::DeadLetterSelection;
 #[cfg(test)]
 pub(crate) use selection::count_selected;
+pub use selection::{DeadLetterSelection, LetterPlace};
 pub(crate) use size_limit::without_payload;
 
 /// A message that a consumer could not handle.
@@ -89,6 +87,10 @@ impl DeadLetter {
                 bytes: self.payload.len(),
             },
         }
+    }
+
+    pub(crate) fn place(&self) -> LetterPlace {
+        (self.created_at, self.stream_sequence, self.id)
     }
 
     /// The payload as received, **unmasked**. Empty if MySQL or MariaDB rejected its size

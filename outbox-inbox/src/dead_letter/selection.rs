@@ -9,10 +9,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
+use crate::columns::plus_micros;
 use crate::dedup::sql::InboxSql;
 
 /// SQLite accepts 32,766 values per statement.
 const IDS_MAX: usize = 10_000;
+
+/// Position of a dead letter: time, stream sequence and key.
+pub type LetterPlace = (OffsetDateTime, u64, Uuid);
 
 /// Filter of dead letters. The default selects all; each method narrows it.
 ///
@@ -35,8 +39,8 @@ pub struct DeadLetterSelection {
     pub until: Option<OffsetDateTime>,
     /// Status of the dead letter.
     pub status: Option<DeadLetterStatus>,
-    /// Position of the previous page's last dead letter: time, stream sequence and key.
-    pub after: Option<(OffsetDateTime, u64, Uuid)>,
+    /// Position of the previous page's last dead letter.
+    pub after: Option<LetterPlace>,
 }
 
 impl DeadLetterSelection {
@@ -102,7 +106,7 @@ impl DeadLetterSelection {
     /// Starts after a dead letter, the last of the previous page.
     #[must_use]
     pub fn after(mut self, last: &DeadLetter) -> Self {
-        self.after = Some((last.created_at, last.stream_sequence, last.id));
+        self.after = Some(last.place());
         self
     }
 
@@ -116,8 +120,6 @@ impl DeadLetterSelection {
         }
     }
 }
-
-pub(super) type After = (OffsetDateTime, u64, Uuid);
 
 /// Order of the index on (consumer, created_at). The database sorts rows with equal times.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
@@ -206,11 +208,10 @@ fn push_time(sql: &mut Sql, time: OffsetDateTime) {
         .unwrap_or(i64::MAX)
         .clamp(0, 253_402_300_799_000_000);
     let micros = sql.placeholder(micros);
-    sql.push(&match sql.backend() {
-        DbBackend::Postgres => format!(
-            "(timestamptz 'epoch' + ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond'))"
-        ),
-        DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"),
-        _ => micros,
-    });
+    let epoch = match sql.backend() {
+        DbBackend::Postgres => "timestamptz 'epoch'",
+        DbBackend::MySql => "TIMESTAMP'1970-01-01 00:00:00'",
+        _ => "0",
+    };
+    sql.push(&plus_micros(sql.backend(), epoch, &micros));
 }
