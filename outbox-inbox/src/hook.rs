@@ -1,6 +1,5 @@
 //! Calls the application's hooks, after the commit.
 
-use std::fmt;
 use std::sync::Arc;
 
 use outbox_core::{Incoming, Message};
@@ -8,7 +7,7 @@ use outbox_core::{Incoming, Message};
 use crate::panics::{Panicked, guard};
 
 /// A message was handled.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Handled<'a> {
     /// Name of the consumer.
@@ -17,17 +16,8 @@ pub struct Handled<'a> {
     pub message: &'a Message,
 }
 
-impl fmt::Debug for Handled<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handled")
-            .field("consumer", &self.consumer)
-            .field("event_id", &self.message.event_id)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A message was dead-lettered.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DeadDelivery<'a> {
     /// Name of the consumer.
@@ -40,18 +30,6 @@ pub struct DeadDelivery<'a> {
     pub error: &'a str,
     /// Failed attempts; 0 if no handler ran.
     pub attempts: u32,
-}
-
-impl fmt::Debug for DeadDelivery<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadDelivery")
-            .field("consumer", &self.consumer)
-            .field("event_id", &self.message.map(|message| message.event_id))
-            .field("stream_sequence", &self.incoming.stream_sequence)
-            .field("error", &self.error)
-            .field("attempts", &self.attempts)
-            .finish_non_exhaustive()
-    }
 }
 
 type OnHandled = Arc<dyn Fn(Handled<'_>) + Send + Sync>;

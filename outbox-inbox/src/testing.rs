@@ -29,16 +29,7 @@ use crate::upcast::Upcasters;
 ///
 /// The database's error.
 pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<EventId>, DbErr> {
-    handled_in(db, &TableNames::default(), consumer).await
-}
-
-/// As [`handled`], for other table names.
-pub async fn handled_in(
-    db: &DatabaseConnection,
-    names: &TableNames,
-    consumer: &str,
-) -> Result<Vec<EventId>, DbErr> {
-    let sql = InboxSql::of(db, names);
+    let sql = InboxSql::of(db, &TableNames::default());
     let rows = db.query_all_raw(sql.handled(consumer)).await?;
     rows.iter()
         .map(|row| row.try_get::<Uuid>("", "id").map(EventId::from))

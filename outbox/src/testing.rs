@@ -4,7 +4,7 @@
 //! Only the broker is simulated; the other code is production code. The module needs feature
 //! `testing`; [`TestDatabase`] also needs `sqlite`.
 
-pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
+pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
 #[doc(inline)]
 pub use outbox_testing::*;

@@ -24,11 +24,4 @@ impl Rounds {
     pub(crate) async fn answer<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(wait).await
     }
-
-    pub(crate) async fn database<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        self.answer(outbox_sea_orm::detached(work)).await
-    }
 }

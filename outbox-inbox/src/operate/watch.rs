@@ -57,7 +57,7 @@ impl Watch {
             };
             let (db, sql, of) = (self.db.clone(), self.sql.clone(), consumer.clone());
             let counting = async move { bounded(rows::letters(&db, &sql, &[of])).await };
-            let Some(letters) = rounds.database(counting).await else {
+            let Some(letters) = rounds.answer(outbox_sea_orm::detached(counting)).await else {
                 return;
             };
             let mut watched = Watched::default();

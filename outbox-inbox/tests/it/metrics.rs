@@ -29,9 +29,12 @@ fn values(snapshotter: &Snapshotter) -> HashMap<String, f64> {
     let mut values = HashMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let name = key.key().name();
-        assert!(
-            METRICS.iter().any(|metric| metric.name == name),
-            "{name} is not documented"
+        let documented = METRICS.iter().find(|metric| metric.name == name);
+        let labels: Vec<_> = key.key().labels().map(metrics::Label::key).collect();
+        assert_eq!(
+            documented.map(|metric| metric.labels),
+            Some(&labels[..]),
+            "{name}"
         );
         let labels = key.key().labels().map(metrics::Label::value);
         let name = [name].into_iter().chain(labels).collect::<Vec<_>>().join(" ");
