@@ -157,21 +157,6 @@ mod tests {
         test.db.execute_raw(sql.statement()).await.unwrap();
     }
 
-    async fn insert_letter(test: &TestDb, id: u128, event_id: Option<u128>) {
-        let inbox = &test.sql;
-        let mut sql = inbox.sql(format!(
-            "INSERT INTO {} (id, consumer, event_id, subject, stream_sequence, headers, payload, error, attempts, status, created_at) VALUES (",
-            inbox.dead_letters()
-        ));
-        sql.bind(Uuid::from_u128(id))
-            .push(", ")
-            .bind(inbox.key("billing"));
-        sql.push(", ").bind(event_id.map(Uuid::from_u128));
-        sql.push(", 's', 1, '[]', ").bind(b"{}".to_vec());
-        sql.push(&format!(", 'no price', 1, 0, {})", inbox.now()));
-        test.db.execute_raw(sql.statement()).await.unwrap();
-    }
-
     #[tokio::test]
     async fn outcome_pages_cover_a_range_of_one_consumer() {
         for test in TestDb::open_all().await {
@@ -212,35 +197,6 @@ mod tests {
                     (event(2), EventOutcome::HandledLater),
                     (event(3), EventOutcome::HandledLater),
                 ]
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn dead_letter_pages_neither_miss_nor_repeat() {
-        for test in TestDb::open_all().await {
-            let begin = OffsetDateTime::now_utc() - time::Duration::hours(1);
-            for (id, event_id) in [(9, Some(1)), (8, Some(2)), (7, None), (6, Some(3)), (5, Some(4))] {
-                insert_letter(&test, id, event_id).await;
-            }
-            let outcomes = EventOutcomes::new(test.db.clone()).with_names(test.names.clone());
-            let (mut read, mut after) = (Vec::new(), None);
-            loop {
-                let page = outcomes.dead_letters("billing", begin, after, 3).await.unwrap();
-                after = page.last().map(|(place, _)| *place);
-                read.extend(page.iter().map(|(_, event)| *event));
-                assert!(read.len() <= 5, "pages repeat letters: {read:?}");
-                if page.len() < 3 {
-                    break;
-                }
-            }
-            read.sort();
-            let events = [1, 2, 3, 4].map(|number| Some(event(number)));
-            assert_eq!(read, [&[None], &events[..]].concat());
-            let later = OffsetDateTime::now_utc() + time::Duration::hours(1);
-            assert_eq!(
-                outcomes.dead_letters("billing", later, None, 3).await.unwrap(),
-                []
             );
         }
     }

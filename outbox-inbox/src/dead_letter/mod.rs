@@ -176,34 +176,38 @@ pub(crate) async fn insert(
     inbox: &InboxSql,
     letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
-    let id = letter.id()?;
-    let short = size_limit::shortened(db, letter, &headers_json(letter.incoming)?).await?;
-    let letter = &letter.shortened(short.as_ref());
-    match insert_as(db, inbox, id, letter, Form::Whole).await {
-        Err(error) if is_refusal(&error) => {
-            refused(letter, &error);
-            insert_as(db, inbox, id, letter, Form::Plain).await
-        }
-        outcome => outcome,
-    }
+    insert_whole_or_plain(db, inbox, letter, false).await
 }
 
-/// The savepoint lets PostgreSQL continue after an error.
 pub(crate) async fn insert_in(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
     letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
+    insert_whole_or_plain(tx, inbox, letter, true).await
+}
+
+/// The savepoint lets PostgreSQL continue a transaction after an error.
+async fn insert_whole_or_plain<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    letter: &NewDeadLetter<'_>,
+    in_transaction: bool,
+) -> Result<bool, DbErr> {
     let id = letter.id()?;
-    let short = size_limit::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
+    let short = size_limit::shortened(db, letter, &headers_json(letter.incoming)?).await?;
     let letter = &letter.shortened(short.as_ref());
-    tx.execute_unprepared("SAVEPOINT outbox_letter").await?;
-    match insert_as(tx, inbox, id, letter, Form::Whole).await {
+    if in_transaction {
+        db.execute_unprepared("SAVEPOINT outbox_letter").await?;
+    }
+    match insert_as(db, inbox, id, letter, Form::Whole).await {
         Err(error) if is_refusal(&error) => {
             refused(letter, &error);
-            tx.execute_unprepared("ROLLBACK TO SAVEPOINT outbox_letter")
-                .await?;
-            insert_as(tx, inbox, id, letter, Form::Plain).await
+            if in_transaction {
+                db.execute_unprepared("ROLLBACK TO SAVEPOINT outbox_letter")
+                    .await?;
+            }
+            insert_as(db, inbox, id, letter, Form::Plain).await
         }
         outcome => outcome,
     }

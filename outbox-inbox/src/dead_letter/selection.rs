@@ -75,32 +75,11 @@ impl DeadLetterSelection {
         self
     }
 
-    /// Filters by aggregate.
-    #[must_use]
-    pub fn aggregate(mut self, aggregate: Aggregate) -> Self {
-        self.aggregate = Some(aggregate);
-        self
-    }
-
-    /// Selects dead letters created at or after this time, by the database's clock.
-    #[must_use]
-    pub fn from(mut self, time: OffsetDateTime) -> Self {
-        self.from = Some(time);
-        self
-    }
-
-    /// Selects dead letters created before this time, by the database's clock.
-    #[must_use]
-    pub fn until(mut self, time: OffsetDateTime) -> Self {
-        self.until = Some(time);
-        self
-    }
-
-    /// Filters by status.
-    #[must_use]
-    pub fn status(mut self, status: DeadLetterStatus) -> Self {
-        self.status = Some(status);
-        self
+    outbox_core::__setters! {
+        aggregate: Aggregate,
+        from: OffsetDateTime,
+        until: OffsetDateTime,
+        status: DeadLetterStatus,
     }
 
     /// Starts after a dead letter, the last of the previous page.
