@@ -8,8 +8,9 @@ use clap::Args;
 use outbox_nats::EventStream;
 use outbox_sea_orm::TableNames;
 use outbox_stress::patient;
-use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, QueryResult, Statement};
-use sea_orm_migration::{MigrationTrait, SchemaManager};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, QueryResult, Statement,
+};
 use uuid::Uuid;
 
 use crate::Result;
@@ -100,18 +101,22 @@ impl Ground {
         Ok(self.db.query_all_raw(statement).await?)
     }
 
-    pub(crate) async fn remove(
-        self,
-        migrations: Vec<Box<dyn MigrationTrait>>,
-        tables: &[String],
-    ) -> Result<()> {
+    pub(crate) async fn remove(self) -> Result<()> {
         self.context.delete_stream(&self.place.name).await?;
-        let manager = SchemaManager::new(&self.db);
-        for migration in migrations.iter().rev() {
-            migration.down(&manager).await?;
-        }
-        for table in tables {
-            self.db.execute_unprepared(&format!("DROP TABLE {table}")).await?;
+        // A file of SQLite is removed as a whole.
+        if self.db.get_database_backend() != DbBackend::Sqlite {
+            // Views come before their tables, and tables before their functions.
+            let sql = format!(
+                "SELECT concat(CASE table_type WHEN 'VIEW' THEN 'VIEW ' ELSE 'TABLE ' END, table_name) AS object \
+                 FROM information_schema.tables WHERE table_name LIKE '{0}%' \
+                 UNION ALL SELECT concat('FUNCTION ', routine_name) \
+                 FROM information_schema.routines WHERE routine_name LIKE '{0}%' ORDER BY object DESC",
+                self.place.name
+            );
+            for row in self.query(&sql).await? {
+                let object: String = row.try_get("", "object")?;
+                self.db.execute_unprepared(&format!("DROP {object}")).await?;
+            }
         }
         Ok(self.db.close().await?)
     }

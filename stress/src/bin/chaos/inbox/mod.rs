@@ -171,7 +171,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     };
     println!("{}", serde_json::to_string(&report)?);
     if balanced {
-        world.remove().await?;
+        world.ground.remove().await?;
     }
     Ok(balanced)
 }

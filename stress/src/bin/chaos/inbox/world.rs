@@ -123,13 +123,6 @@ impl World {
         }
         Ok(found.balance())
     }
-
-    pub(super) async fn remove(self) -> Result<()> {
-        let name = &self.ground.place.name;
-        let tables = [format!("{name}_inbox_migrations"), effects(name)];
-        let migrations = outbox_inbox::migration::migrations(&self.ground.names);
-        self.ground.remove(migrations, &tables).await
-    }
 }
 
 fn number(id: Uuid) -> u128 {

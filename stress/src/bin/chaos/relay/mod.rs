@@ -156,7 +156,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     };
     println!("{}", serde_json::to_string(&report)?);
     if balanced {
-        world.remove().await?;
+        world.ground.remove().await?;
     }
     Ok(balanced)
 }

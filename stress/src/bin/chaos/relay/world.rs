@@ -10,9 +10,9 @@ use outbox_sea_orm::{OutboxConfig, OutboxConnection};
 use outbox_stress::patient;
 use sea_orm::ConnectionTrait as _;
 
+use super::Options;
 use super::servers::Servers;
 use super::written::Written;
-use super::{Options, Way};
 use crate::Result;
 use crate::servers::Ground;
 
@@ -34,7 +34,6 @@ pub(crate) struct Credited {
 pub(crate) struct World {
     pub(crate) ground: Ground,
     aggregates: u32,
-    way: Way,
     is_rough: bool,
     written: Arc<Mutex<Vec<Wrote>>>,
 }
@@ -52,7 +51,6 @@ impl World {
         Ok(Self {
             ground,
             aggregates: if options.small { 40 } else { 500 },
-            way: options.relay,
             is_rough: servers.own() > 0,
             written: Arc::default(),
         })
@@ -150,12 +148,5 @@ impl World {
         let rows = self.patiently(async || self.ground.query(&sql).await).await?;
         let n: i64 = rows.first().ok_or("a count returned no row")?.try_get("", "n")?;
         Ok(u64::try_from(n)?)
-    }
-
-    pub(crate) async fn remove(self) -> Result<()> {
-        let mut tables = vec![format!("{}_outbox_migrations", self.ground.place.name)];
-        tables.extend((self.way == Way::Log).then(|| self.ground.table("outbox_log")));
-        let migrations = outbox_sea_orm::migration::migrations(&self.ground.names);
-        self.ground.remove(migrations, &tables).await
     }
 }
