@@ -73,21 +73,11 @@ pub enum ReconcileError {
     #[error("the stream could not be read")]
     Log(#[source] PublishError),
     /// The database failed, or took more than a minute for 1,000 messages ([`StoreError::Silent`]).
-    #[error("outbox store failed after {so_far:?}")]
-    Store {
-        /// Earlier counts.
-        so_far: Reconciled,
-        /// The cause.
-        source: StoreError,
-    },
+    #[error("outbox store failed")]
+    Store(#[source] StoreError),
     /// The broker rejected a message.
-    #[error("the broker did not accept a lost message, after {so_far:?}")]
-    Publish {
-        /// Earlier counts.
-        so_far: Reconciled,
-        /// The cause.
-        source: PublishError,
-    },
+    #[error("the broker did not accept a lost message")]
+    Publish(#[source] PublishError),
 }
 
 /// Counts missing messages without publishing.
@@ -128,12 +118,7 @@ pub async fn reconcile(
             match publisher.publish(&message).await {
                 Ok(receipt) if receipt.duplicate => pages.report.dropped += 1,
                 Ok(_) => pages.report.published += 1,
-                Err(source) => {
-                    return Err(ReconcileError::Publish {
-                        so_far: pages.report,
-                        source,
-                    });
-                }
+                Err(error) => return Err(ReconcileError::Publish(error)),
             }
         }
     }
@@ -190,10 +175,7 @@ impl<'a, S: OutboxAdmin> Pages<'a, S> {
         let Span { from, until } = self.span;
         let page = self.store.published(from, until, self.after, PAGE);
         let page = within(PAGE_TIMEOUT, "published messages could not be read", page).await;
-        let page = page.map_err(|source| ReconcileError::Store {
-            so_far: self.report,
-            source,
-        })?;
+        let page = page.map_err(ReconcileError::Store)?;
         let Some(last) = page.last() else {
             return Ok(None);
         };

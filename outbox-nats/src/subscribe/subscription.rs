@@ -55,7 +55,7 @@ pub struct JetStreamSubscription {
 
 /// Failures since the last success, kept between calls because a call may be cancelled at any
 /// await.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Trouble {
     failures: u32,
     pause_until: Option<Instant>,
@@ -262,10 +262,6 @@ impl fmt::Debug for JetStreamSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamSubscription")
             .field("consumer", &self.name())
-            .field("prefetch", &self.prefetch)
-            .field("silence_max", &self.silence_max)
-            .field("pulling", &self.pull.is_some())
-            .field("trouble", &self.trouble)
             .finish_non_exhaustive()
     }
 }

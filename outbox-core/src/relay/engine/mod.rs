@@ -27,7 +27,7 @@ use activities::{Activities, Ended, done};
 use fetch::Fetch;
 use leases::Leases;
 use publish::{Publish, PublishDone, send};
-use settle::{Recorder, Settle};
+use settle::Settle;
 use shared::Shared;
 use upkeep::{PARTITION, Upkeep};
 
@@ -91,7 +91,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             leases: Leases::new(relay.registration(), part.interruptions()),
             fetch: Fetch::default(),
             publish: Publish::default(),
-            settle: Settle::new(Recorder::new(relay.on_dead_letter.as_deref())),
+            settle: Settle::new(relay.on_dead_letter.as_deref()),
             upkeep: Upkeep::new(&mut shared),
             under_way: Activities::default(),
             stopping: None,
@@ -194,7 +194,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.leave(unconfirmed).await;
         let report = RelayReport {
             failed: self.publish.failed,
-            ..self.settle.recorder.report
+            ..self.settle.report
         };
         tracing::info!(%owner, ?report, "relay stopped");
         outcome.map(|()| report)

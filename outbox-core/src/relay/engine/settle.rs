@@ -4,7 +4,7 @@
 //!
 //! * Unrecorded verdicts are kept, and nothing is sent until they are recorded. After
 //!   [`REFUSALS_MAX`] rejections in a row the store counts as failing.
-//! * [`Recorder`] reports only recorded verdicts: none of a batch with a lost lease, and none after
+//! * Only recorded verdicts are reported: none of a batch with a lost lease, and none after
 //!   a crash.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,8 @@ const REFUSALS_MAX: u32 = 64;
 pub(super) struct Settle<'a> {
     refusals: u32,
     pub(super) refusal: Option<StoreError>,
-    pub(super) recorder: Recorder<'a>,
+    hook: Option<&'a DeadLetterHook>,
+    pub(super) report: RelayReport,
 }
 
 pub(super) struct Batch {
@@ -56,11 +57,12 @@ impl Batch {
 }
 
 impl<'a> Settle<'a> {
-    pub(super) fn new(recorder: Recorder<'a>) -> Self {
+    pub(super) fn new(hook: Option<&'a DeadLetterHook>) -> Self {
         Self {
             refusals: 0,
             refusal: None,
-            recorder,
+            hook,
+            report: RelayReport::default(),
         }
     }
 
@@ -102,7 +104,7 @@ impl<'a> Settle<'a> {
         shared.store.settle_after = None;
         self.refusals = 0;
         let verdicts = shared.in_flight.settled();
-        self.recorder.recorded(shared, verdicts, accepted);
+        self.recorded(shared, verdicts, accepted);
         Ok(())
     }
 
@@ -135,44 +137,9 @@ impl<'a> Settle<'a> {
         }
         Ok(())
     }
-}
 
-fn is_due(shared: &Shared<'_>, nothing_on_its_way: bool) -> bool {
-    let unsettled = shared.in_flight.unsettled();
-    let now = Instant::now();
-    match shared.store.settle_after {
-        _ if unsettled == 0 => false,
-        Some(after) => now >= after,
-        None => {
-            let since = shared.in_flight.unsettled_since();
-            let has_lingered = since.is_some_and(|since| since + SETTLE_LINGER <= now);
-            nothing_on_its_way || has_lingered || unsettled >= SETTLE_BATCH
-        }
-    }
-}
-
-fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
-    shared.store.settle_after = Some(Instant::now() + shared.config.backoff.min);
-    let pause = shared.store_failed(Activity::Settling, error)?;
-    shared.store.settle_after = Some(Instant::now() + pause);
-    Ok(())
-}
-
-pub(super) struct Recorder<'a> {
-    hook: Option<&'a DeadLetterHook>,
-    pub(super) report: RelayReport,
-}
-
-impl<'a> Recorder<'a> {
-    pub(super) fn new(hook: Option<&'a DeadLetterHook>) -> Self {
-        Self {
-            hook,
-            report: RelayReport::default(),
-        }
-    }
-
-    /// The database does not say which verdicts it has refused, so none of such a batch is reported.
-    pub(super) fn recorded(&mut self, shared: &mut Shared<'_>, verdicts: Vec<Given>, accepted: usize) {
+    /// The store returns a count only, so no verdict of a batch with refused verdicts is reported.
+    fn recorded(&mut self, shared: &mut Shared<'_>, verdicts: Vec<Given>, accepted: usize) {
         let refused = verdicts.len().saturating_sub(accepted);
         if refused > 0 {
             // The new owners of the partitions resend and settle these messages.
@@ -207,4 +174,25 @@ impl<'a> Recorder<'a> {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");
         }
     }
+}
+
+fn is_due(shared: &Shared<'_>, nothing_on_its_way: bool) -> bool {
+    let unsettled = shared.in_flight.unsettled();
+    let now = Instant::now();
+    match shared.store.settle_after {
+        _ if unsettled == 0 => false,
+        Some(after) => now >= after,
+        None => {
+            let since = shared.in_flight.unsettled_since();
+            let has_lingered = since.is_some_and(|since| since + SETTLE_LINGER <= now);
+            nothing_on_its_way || has_lingered || unsettled >= SETTLE_BATCH
+        }
+    }
+}
+
+fn failed(shared: &mut Shared<'_>, error: StoreError) -> Result<(), RelayError> {
+    shared.store.settle_after = Some(Instant::now() + shared.config.backoff.min);
+    let pause = shared.store_failed(Activity::Settling, error)?;
+    shared.store.settle_after = Some(Instant::now() + pause);
+    Ok(())
 }

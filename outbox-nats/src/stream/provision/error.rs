@@ -15,7 +15,7 @@ pub enum ProvisionError {
     /// the same way.
     #[error("{problem}")]
     Misfit {
-        /// What is wrong, and the next step.
+        /// The problem and the next step.
         problem: String,
         /// The cause.
         source: Option<Box<dyn Error + Send + Sync>>,
