@@ -102,7 +102,7 @@ impl SensitiveFields {
     }
 
     /// Masks a payload and returns it as JSON: keys sorted, integers beyond 64 bits with reduced
-    /// precision. With feature `cbor`, CBOR payloads too.
+    /// precision.
     #[must_use]
     pub fn mask(&self, event_type: &str, version: u32, content_type: &str, payload: &[u8]) -> MaskedPayload {
         let bytes = payload.len();

@@ -6,10 +6,10 @@
 //!
 //! Stages of both macros, one file each:
 //!
-//! 1. `attr` parses the keys.
-//! 2. `model` converts them into types.
-//! 3. `validate` checks all rules; for a handler's keys: `options`.
-//! 4. `expand` generates the code, or `fallback` the code next to errors.
+//! 1. `attr` reads the keys.
+//! 2. `model` has the item as types.
+//! 3. `validate` checks the rules that concern more than one key.
+//! 4. `expand` generates the code.
 
 mod diagnostics;
 mod durations;

@@ -7,18 +7,16 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::model::{Event, EventType, KeyField};
+use super::model::{Declaration, Event, KeyField};
 
-pub(super) fn expand(event_type: &EventType) -> TokenStream {
-    let EventType {
-        ident,
-        crate_path,
-        events,
-        ..
-    } = event_type;
-    let descriptors = events.iter().map(|event| descriptor(event, event_type));
+pub(super) fn expand(declaration: &Declaration, events: &[Event]) -> TokenStream {
+    let Declaration {
+        ident, crate_path, ..
+    } = declaration;
+    let descriptors = events.iter().map(|event| descriptor(event, declaration));
     let descriptor = by_event(
-        event_type,
+        declaration,
+        events,
         |_| None,
         |index, _, _| {
             let index = Literal::usize_suffixed(index);
@@ -28,7 +26,8 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
     // This code has the span of the field's type, so the compiler reports an unsupported type
     // there.
     let aggregate_id = by_event(
-        event_type,
+        declaration,
+        events,
         |event| Some(&event.aggregate_id),
         |_, event, value| {
             let ty = &event.aggregate_id.ty;
@@ -37,7 +36,8 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
         },
     );
     let dedup_key = by_event(
-        event_type,
+        declaration,
+        events,
         |event| event.dedup_key.as_ref(),
         |_, event, value| match &event.dedup_key {
             Some(KeyField { ty, .. }) => {
@@ -47,8 +47,8 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             None => quote!(::core::option::Option::None),
         },
     );
-    let sensitive = sensitive(event_type);
-    let (encode, codec) = codec(event_type);
+    let sensitive = sensitive(events);
+    let (encode, codec) = codec(declaration);
     // Deprecated event types are still derived, because old messages still arrive.
     quote! {
         #[automatically_derived]
@@ -84,20 +84,16 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
     }
 }
 
-fn sensitive(event_type: &EventType) -> Option<TokenStream> {
-    let names: BTreeSet<&String> = event_type
-        .events
-        .iter()
-        .flat_map(|event| &event.sensitive)
-        .collect();
+fn sensitive(events: &[Event]) -> Option<TokenStream> {
+    let names: BTreeSet<&String> = events.iter().flat_map(|event| &event.sensitive).collect();
     let names = names.into_iter();
     (names.len() > 0).then(|| quote!(const SENSITIVE: &'static [&'static str] = &[#(#names),*];))
 }
 
 /// If the codec cannot write the event, the compiler underlines the codec.
-fn codec(event_type: &EventType) -> (Option<TokenStream>, TokenStream) {
-    let crate_path = &event_type.crate_path;
-    let Some(codec) = &event_type.codec else {
+fn codec(declaration: &Declaration) -> (Option<TokenStream>, TokenStream) {
+    let crate_path = &declaration.crate_path;
+    let Some(codec) = &declaration.codec else {
         return (None, quote!(#crate_path::payload::Json));
     };
     let call = quote_spanned!(codec.span()=> #crate_path::payload::with::<#codec, Self>(self));
@@ -111,13 +107,13 @@ fn codec(event_type: &EventType) -> (Option<TokenStream>, TokenStream) {
     (Some(encode), quote!(#codec))
 }
 
-fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
-    let EventType {
+fn descriptor(event: &Event, declaration: &Declaration) -> TokenStream {
+    let Declaration {
         ident,
         crate_path,
         is_enum,
         ..
-    } = event_type;
+    } = declaration;
     let Event {
         aggregate,
         name,
@@ -151,14 +147,18 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
 }
 
 /// The expression for a struct's only event, or a `match` with an arm per variant. `expression`
-/// receives a reference to the value of `field`.
+/// receives a reference to the value of `field`. Without events, the code is never run.
 fn by_event<'a>(
-    event_type: &'a EventType,
+    declaration: &Declaration,
+    events: &'a [Event],
     field: impl Fn(&'a Event) -> Option<&'a KeyField>,
     expression: impl Fn(usize, &'a Event, TokenStream) -> TokenStream,
 ) -> TokenStream {
-    let events = event_type.events.iter().enumerate();
-    if !event_type.is_enum {
+    if events.is_empty() {
+        return quote!(::core::unreachable!());
+    }
+    let events = events.iter().enumerate();
+    if !declaration.is_enum {
         let expressions = events.map(|(index, event)| {
             let member = field(event).map(|field| &field.member);
             expression(index, event, quote!(&self.#member))

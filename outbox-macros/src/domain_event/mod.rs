@@ -2,7 +2,6 @@
 
 mod attr;
 mod expand;
-mod fallback;
 mod model;
 mod serde_names;
 mod validate;
@@ -16,22 +15,20 @@ use crate::diagnostics::{Diagnostics, Expansion};
 use model::Declaration;
 
 pub(crate) fn derive(input: TokenStream) -> Expansion {
-    let input = match syn::parse2(input) {
-        Ok(input) => input,
-        Err(error) => {
-            return Expansion {
-                tokens: TokenStream::new(),
-                errors: vec![error],
-            };
-        }
+    let diagnostics = Diagnostics::default();
+    let Some(declaration) = Declaration::read(input, &diagnostics) else {
+        return diagnostics.expansion(TokenStream::new());
     };
-    let diagnostics = Diagnostics::new();
-    let declaration = Declaration::read(input, &diagnostics);
-    let event_type = validate::validate(&declaration, &diagnostics);
-    let errors = diagnostics.finish();
-    let tokens = match event_type {
-        Some(event_type) if errors.is_empty() => expand::expand(&event_type),
-        _ => fallback::fallback(&declaration),
+    // A wrong key would also be reported as missing.
+    let events = match diagnostics.is_empty() {
+        true => validate::events(&declaration, &diagnostics),
+        false => None,
     };
-    Expansion { tokens, errors }
+    let tokens = match events {
+        Some(events) if diagnostics.is_empty() => expand::expand(&declaration, &events),
+        // Without events the code type-checks, so code around the event shows no further errors.
+        _ if declaration.generics.params.is_empty() => expand::expand(&declaration, &[]),
+        _ => TokenStream::new(),
+    };
+    diagnostics.expansion(tokens)
 }

@@ -1,7 +1,7 @@
 //! The declared item, and its events once all rules hold.
 
-use proc_macro2::Ident;
-use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
+use proc_macro2::{Ident, TokenStream};
+use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Type};
 
 use super::attr::{Keys, Place};
 use super::serde_names::SerdeKeys;
@@ -11,21 +11,23 @@ use crate::runtime::Runtime;
 pub(super) struct Declaration {
     pub(super) ident: Ident,
     pub(super) generics: Generics,
-    pub(super) keys: Keys,
+    pub(super) crate_path: Path,
+    pub(super) codec: Option<Path>,
+    pub(super) is_enum: bool,
+    /// Keys that the variants of an enum inherit; empty for a struct.
+    pub(super) inherited: Keys,
     pub(super) serde: SerdeKeys,
-    pub(super) body: Body,
-}
-
-pub(super) enum Body {
-    Struct(Vec<FieldDeclaration>),
-    Enum(Vec<VariantDeclaration>),
-    Union(Token![union]),
+    /// One for a struct.
+    pub(super) variants: Vec<VariantDeclaration>,
 }
 
 pub(super) struct VariantDeclaration {
     pub(super) ident: Ident,
+    /// Name in error messages.
+    pub(super) path: String,
     pub(super) keys: Keys,
-    pub(super) serde: SerdeKeys,
+    /// `None` for a struct.
+    pub(super) serde: Option<SerdeKeys>,
     pub(super) fields: Vec<FieldDeclaration>,
 }
 
@@ -34,14 +36,6 @@ pub(super) struct FieldDeclaration {
     pub(super) field: KeyField,
     pub(super) keys: Keys,
     pub(super) serde: SerdeKeys,
-}
-
-pub(super) struct EventType {
-    pub(super) ident: Ident,
-    pub(super) crate_path: Path,
-    pub(super) codec: Option<Path>,
-    pub(super) is_enum: bool,
-    pub(super) events: Vec<Event>,
 }
 
 pub(super) struct Event {
@@ -64,52 +58,67 @@ pub(super) struct KeyField {
 }
 
 impl Declaration {
-    /// Reports only unreadable keys.
-    pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
-        let place = if matches!(input.data, Data::Enum(_)) {
-            Place::Enum
-        } else {
-            Place::Struct
+    /// Returns `None`, after a reported mistake, for an item that cannot be an event.
+    pub(super) fn read(input: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
+        let input: DeriveInput = syn::parse2(input)
+            .map_err(|error| diagnostics.error_at(error.span(), &error, "derive it for a struct or an enum"))
+            .ok()?;
+        let ident = input.ident;
+        let place = match input.data {
+            Data::Enum(_) => Place::Enum,
+            Data::Struct(_) | Data::Union(_) => Place::Struct,
         };
-        let keys = Keys::read(&input.attrs, place, diagnostics);
-        let serde = SerdeKeys::read(&input.attrs);
-        let body = match input.data {
-            Data::Struct(data) => Body::Struct(fields(&data.fields, Place::StructField, diagnostics)),
-            Data::Enum(data) => Body::Enum(
-                data.variants
-                    .into_iter()
-                    .map(|variant| VariantDeclaration {
-                        keys: Keys::read(&variant.attrs, Place::Variant, diagnostics),
-                        serde: SerdeKeys::read(&variant.attrs),
-                        fields: fields(&variant.fields, Place::VariantField, diagnostics),
-                        ident: variant.ident,
-                    })
-                    .collect(),
-            ),
-            Data::Union(data) => Body::Union(data.union_token),
+        let mut keys = Keys::read(&input.attrs, place, diagnostics);
+        let crate_path = keys.crate_path.take();
+        let codec = keys.codec.take();
+        let (inherited, variants) = match input.data {
+            Data::Struct(data) => {
+                let variant = VariantDeclaration {
+                    path: ident.to_string(),
+                    ident: ident.clone(),
+                    keys,
+                    serde: None,
+                    fields: fields(&data.fields, diagnostics),
+                };
+                (Keys::default(), vec![variant])
+            }
+            Data::Enum(data) => {
+                let variants = data.variants.into_iter().map(|variant| VariantDeclaration {
+                    path: format!("{ident}::{}", variant.ident),
+                    keys: Keys::read(&variant.attrs, Place::Variant, diagnostics),
+                    serde: Some(SerdeKeys::read(&variant.attrs)),
+                    fields: fields(&variant.fields, diagnostics),
+                    ident: variant.ident,
+                });
+                (keys, variants.collect())
+            }
+            Data::Union(data) => {
+                let wrong = format!("union `{ident}` cannot be an event: its active field is unknown");
+                let fix = "use a struct for one event, or an enum for several";
+                diagnostics.error(data.union_token, wrong, fix);
+                return None;
+            }
         };
-        Self {
-            ident: input.ident,
+        Some(Self {
+            ident,
             generics: input.generics,
-            keys,
-            serde,
-            body,
-        }
-    }
-
-    pub(super) fn crate_path(&self) -> Path {
-        let given = self.keys.crate_path.as_ref().given().cloned();
-        given.unwrap_or_else(|| Runtime::Core.path())
+            crate_path: crate_path.unwrap_or_else(|| Runtime::Core.path()),
+            codec,
+            is_enum: matches!(place, Place::Enum),
+            inherited,
+            serde: SerdeKeys::read(&input.attrs),
+            variants,
+        })
     }
 }
 
-fn fields(fields: &Fields, place: Place, diagnostics: &Diagnostics) -> Vec<FieldDeclaration> {
+fn fields(fields: &Fields, diagnostics: &Diagnostics) -> Vec<FieldDeclaration> {
     let read = |(field, member): (&syn::Field, Member)| FieldDeclaration {
         field: KeyField {
             member,
             ty: field.ty.clone(),
         },
-        keys: Keys::read(&field.attrs, place, diagnostics),
+        keys: Keys::read(&field.attrs, Place::Field, diagnostics),
         serde: SerdeKeys::read(&field.attrs),
     };
     fields.iter().zip(fields.members()).map(read).collect()

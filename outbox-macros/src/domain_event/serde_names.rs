@@ -3,86 +3,55 @@
 //! Invariant: a field with an uncertain payload name gets no name, because masking by a wrong name
 //! would show the value. serde's own derive reports mistakes in serde's attributes.
 
-use proc_macro2::Ident;
+use quote::ToTokens;
 use syn::ext::IdentExt as _;
-use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Lit, Member, Token, token};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Expr, LitStr, Member, Meta, MetaNameValue, Token};
 
-#[derive(Default)]
-pub(super) struct SerdeKeys(Vec<SerdeKey>);
+use crate::diagnostics::Fault;
 
-struct SerdeKey {
-    key: Ident,
-    side: Side,
-    value: Option<String>,
-}
-
-/// `rename(serialize = "a", deserialize = "b")` has one value per side.
-#[derive(Clone, Copy, PartialEq)]
-enum Side {
-    Both,
-    Written,
-    Read,
-}
-
-pub(super) struct Nameless {
-    pub(super) wrong: String,
-    pub(super) fix: &'static str,
-}
+pub(super) struct SerdeKeys(Vec<Meta>);
 
 impl SerdeKeys {
     pub(super) fn read(attributes: &[Attribute]) -> Self {
-        let mut keys = Self::default();
-        for attribute in attributes
+        let parse = Punctuated::<Meta, Token![,]>::parse_terminated;
+        let own = attributes
             .iter()
-            .filter(|attribute| attribute.path().is_ident("serde"))
-        {
-            let _ = attribute.parse_nested_meta(|meta| keys.take(&meta));
-        }
-        keys
-    }
-
-    fn take(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
-        let key = meta.path.require_ident()?.clone();
-        if !meta.input.peek(token::Paren) {
-            return self.push(key, Side::Both, meta);
-        }
-        meta.parse_nested_meta(|inner| {
-            let side = match inner.path.is_ident("serialize") {
-                true => Side::Written,
-                false => Side::Read,
-            };
-            self.push(key.clone(), side, &inner)
-        })
-    }
-
-    fn push(&mut self, key: Ident, side: Side, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
-        let value = match meta.input.peek(Token![=]) {
-            true => match meta.value()?.parse()? {
-                Lit::Str(text) => Some(text.value()),
-                _ => None,
-            },
-            false => None,
-        };
-        self.0.push(SerdeKey { key, side, value });
-        Ok(())
+            .filter(|attribute| attribute.path().is_ident("serde"));
+        Self(
+            own.filter_map(|attribute| attribute.parse_args_with(parse).ok())
+                .flatten()
+                .collect(),
+        )
     }
 
     fn has(&self, key: &str) -> bool {
-        self.0.iter().any(|known| known.key == key)
+        self.0.iter().any(|meta| meta.path().is_ident(key))
     }
 
-    fn value(&self, key: &str, side: Side) -> Option<&str> {
-        self.values(key, side).next()
+    /// The values of `rename = "a"` and of `rename(serialize = "a", deserialize = "b")`. serde
+    /// accepts each name of `rename(deserialize = "a", deserialize = "b")`.
+    fn values(&self, key: &str, side: &str) -> Vec<String> {
+        let parse = Punctuated::<MetaNameValue, Token![,]>::parse_terminated;
+        let mut values = Vec::new();
+        for meta in self.0.iter().filter(|meta| meta.path().is_ident(key)) {
+            match meta {
+                Meta::NameValue(given) => values.extend(text(&given.value)),
+                Meta::List(list) => {
+                    let sides = list.parse_args_with(parse).into_iter().flatten();
+                    let sides = sides.filter(|given| given.path.is_ident(side));
+                    values.extend(sides.filter_map(|given| text(&given.value)));
+                }
+                Meta::Path(_) => {}
+            }
+        }
+        values
     }
+}
 
-    /// serde accepts each name of `rename(deserialize = "a", deserialize = "b")`.
-    fn values(&self, key: &str, side: Side) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |known| known.key == key && (known.side == Side::Both || known.side == side))
-            .filter_map(|known| known.value.as_deref())
-    }
+fn text(value: &Expr) -> Option<String> {
+    let literal: LitStr = syn::parse2(value.to_token_stream()).ok()?;
+    Some(literal.value())
 }
 
 pub(super) struct Places<'a> {
@@ -92,98 +61,75 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
-    pub(super) fn names(&self, member: &Member) -> Result<Vec<String>, Nameless> {
+    pub(super) fn names(&self, member: &Member) -> Result<Vec<String>, Fault> {
         let Member::Named(ident) = member else {
-            return Err(Nameless {
+            return Err(Fault {
                 wrong: "a field of a tuple has no name in the payload, so it cannot be masked".to_owned(),
-                fix: "give the fields names: `{ email: String }`",
+                fix: "give the fields names: `{ email: String }`".to_owned(),
             });
         };
         self.check()?;
         let ident = ident.unraw().to_string();
         let mut names = Vec::new();
-        for side in [Side::Written, Side::Read] {
-            let before = names.len();
-            names.extend(self.field.values("rename", side).map(str::to_owned));
-            if names.len() == before {
-                names.push(in_case(self.case(side), &ident));
+        for side in ["serialize", "deserialize"] {
+            let renamed = self.field.values("rename", side);
+            if renamed.is_empty() {
+                names.push(in_case(self.case(side).as_deref(), &ident));
             }
+            names.extend(renamed);
         }
-        let aliases = self.field.0.iter().filter(|known| known.key == "alias");
-        names.extend(aliases.filter_map(|alias| alias.value.clone()));
+        names.extend(self.field.values("alias", ""));
         Ok(names)
     }
 
     /// Rejects serde attributes that leave the name to other code.
-    fn check(&self) -> Result<(), Nameless> {
-        let unknown = |key: &str, place: &str| {
-            Err(Nameless {
-                wrong: format!(
-                    "`#[serde({key})]` on {place} leaves the name of a `sensitive` field in the payload to other code"
-                ),
-                fix: "mark fields of a type whose fields serde writes itself, without this key",
-            })
-        };
-        if self.field.has("skip") {
-            return Err(Nameless {
-                wrong: "a field that serde skips is never in the payload, so there is nothing to mask"
-                    .to_owned(),
-                fix: "remove `sensitive`",
-            });
-        }
-        if self.field.has("flatten") {
-            return Err(Nameless {
-                wrong: "a flattened field has no name in the payload, so it cannot be masked".to_owned(),
-                fix: "remove `#[serde(flatten)]`, or write its fields here and mark each of them",
-            });
-        }
+    fn check(&self) -> Result<(), Fault> {
+        let of_variant = ["with", "serialize_with", "deserialize_with"];
+        let of_type = ["transparent", "into", "from", "try_from", "remote"];
         for (keys, place, forbidden) in [
-            (
-                self.variant,
-                "the variant",
-                &["with", "serialize_with", "deserialize_with"][..],
-            ),
-            (
-                Some(self.item),
-                "the type",
-                &["transparent", "into", "from", "try_from", "remote"],
-            ),
+            (Some(self.field), "the field", &["skip", "flatten"][..]),
+            (self.variant, "the variant", &of_variant),
+            (Some(self.item), "the type", &of_type),
         ] {
-            if let Some(keys) = keys
-                && let Some(key) = forbidden.iter().find(|key| keys.has(key))
+            if let Some(key) = forbidden
+                .iter()
+                .find(|key| keys.is_some_and(|keys| keys.has(key)))
             {
-                return unknown(key, place);
+                return Err(Fault {
+                    wrong: format!(
+                        "`#[serde({key})]` on {place} leaves a `sensitive` field without its name in the payload"
+                    ),
+                    fix: "mark fields that serde writes itself, under their names".to_owned(),
+                });
             }
         }
         Ok(())
     }
 
-    fn case(&self, side: Side) -> Option<&str> {
+    fn case(&self, side: &str) -> Option<String> {
+        let first = |keys: &SerdeKeys, key| keys.values(key, side).into_iter().next();
         match self.variant {
-            Some(variant) => variant
-                .value("rename_all", side)
-                .or_else(|| self.item.value("rename_all_fields", side)),
-            None => self.item.value("rename_all", side),
+            Some(variant) => first(variant, "rename_all").or_else(|| first(self.item, "rename_all_fields")),
+            None => first(self.item, "rename_all"),
         }
     }
 }
 
 fn in_case(case: Option<&str>, field: &str) -> String {
-    let pascal = || -> String {
-        let words = field.split('_').map(|word| {
-            let mut rest = word.chars();
-            let first = rest.next().map(|first| first.to_ascii_uppercase());
-            first.into_iter().chain(rest).collect::<String>()
-        });
-        words.collect()
+    let capitalized = |word: &str| {
+        let mut rest = word.chars();
+        let first = rest.next().map(|first| first.to_ascii_uppercase());
+        first.into_iter().chain(rest).collect::<String>()
     };
+    let pascal = || field.split('_').map(capitalized).collect::<String>();
     match case {
         Some("PascalCase") => pascal(),
         Some("camelCase") => {
-            let pascal = pascal();
-            let mut rest = pascal.chars();
-            let first = rest.next().map(|first| first.to_ascii_lowercase());
-            first.into_iter().chain(rest).collect()
+            let mut camel = pascal();
+            if let Some(first) = camel.get_mut(..1) {
+                first.make_ascii_lowercase();
+            }
+            camel
         }
         Some("UPPERCASE" | "SCREAMING_SNAKE_CASE") => field.to_ascii_uppercase(),
         Some("kebab-case") => field.replace('_', "-"),

@@ -11,7 +11,9 @@ use syn::Path;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
+use super::attr::Options;
+use super::model::Handler;
+use super::options::{BusinessKey, Pattern, Strategy};
 
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
@@ -27,7 +29,7 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let name = ident.unraw().to_string();
     let line = quote_spanned!(ident.span()=> ::core::line!());
     let argument = argument(handler);
-    let events = match &handler.messages {
+    let events = match handler.messages {
         None => quote_spanned!(event.span()=> <#event as #crate_path::EventArgument>::EVENTS),
         Some(patterns) => {
             let patterns = patterns.iter().map(|pattern| selected(pattern, crate_path));
@@ -40,10 +42,10 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let transactional =
         others().map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::TRANSACTIONAL));
     let several = quote_spanned!(event.span()=> <#event as #argument>::SEVERAL);
-    let (first, _) = ends(handler.output);
-    let outcome = handler.output;
+    let (first, _) = ends(&handler.output);
+    let outcome = &handler.output;
     let emits = quote_spanned!(first=> <#outcome as #crate_path::__private::IntoOutcome>::EMITS);
-    let options = options(&handler.options, crate_path);
+    let options = options(handler.options, crate_path);
     let invoke = invoke(handler);
     let business_key = business_key(handler);
     quote! {
@@ -133,7 +135,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
 }
 
 fn argument(handler: &Handler<'_>) -> TokenStream {
-    let (event, crate_path) = (handler.event, &handler.crate_path);
+    let (event, crate_path) = (handler.event, handler.crate_path);
     match handler.messages {
         None => quote_spanned!(event.span()=> #crate_path::EventArgument),
         Some(_) => quote_spanned!(event.span()=> #crate_path::RawArgument),
@@ -149,7 +151,7 @@ fn selected(pattern: &Pattern, crate_path: &Path) -> TokenStream {
     }
 }
 
-fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
+fn options(options: &Options, crate_path: &Path) -> TokenStream {
     let Options {
         strategy,
         order,
@@ -175,7 +177,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         };
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
-    let order = order.map(|word| {
+    let order = order.as_ref().map(|word| {
         // Words in the attribute are variants in lower case.
         let word = word.to_string();
         let (first, rest) = word.split_at(1);

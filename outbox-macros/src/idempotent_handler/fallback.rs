@@ -3,19 +3,18 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::Path;
 
-use super::model::Declaration;
+use super::model::Function;
 
 /// Emits nothing for a method: no type can be declared next to a method.
-pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
-    let function = &declaration.function;
+pub(super) fn fallback(function: &Function, crate_path: &Path) -> TokenStream {
     if function.signature.receiver().is_some() {
         return TokenStream::new();
     }
     let conditions = function.conditions();
     let visibility = &function.visibility;
     let ident = &function.signature.ident;
-    let crate_path = declaration.crate_path();
     quote! {
         #(#conditions)*
         #[doc(hidden)]

@@ -3,7 +3,6 @@
 mod attr;
 mod expand;
 mod fallback;
-mod messages;
 mod model;
 mod options;
 mod validate;
@@ -15,22 +14,22 @@ use proc_macro2::TokenStream;
 
 use crate::diagnostics::{Diagnostics, Expansion};
 use attr::Keys;
-use model::Declaration;
+use model::Function;
 
 pub(crate) fn attribute(arguments: TokenStream, item: TokenStream) -> Expansion {
-    let diagnostics = Diagnostics::new();
+    let diagnostics = Diagnostics::default();
     let keys = Keys::read(arguments, &diagnostics);
-    let declaration = Declaration::read(keys, item.clone(), &diagnostics);
-    let handler = declaration
-        .as_ref()
-        .and_then(|declaration| validate::validate(declaration, &diagnostics));
-    let errors = diagnostics.finish();
-    let code = match (handler, &declaration) {
-        (Some(handler), _) if errors.is_empty() => expand::expand(&handler),
-        (_, Some(declaration)) => fallback::fallback(declaration),
-        (_, None) => TokenStream::new(),
+    let code = match syn::parse2::<Function>(item.clone()) {
+        Ok(function) => match validate::validate(&keys, &function, &diagnostics) {
+            Some(handler) if diagnostics.is_empty() => expand::expand(&handler),
+            _ => fallback::fallback(&function, &keys.crate_path),
+        },
+        Err(error) => {
+            let fix = "put it above `async fn name(event: Event<T>) -> Result<(), HandlerError>`";
+            diagnostics.error_at(error.span(), "`#[idempotent_handler]` belongs on a function", fix);
+            TokenStream::new()
+        }
     };
     // The function is always emitted unchanged, because other code calls it and editors analyze it.
-    let tokens = TokenStream::from_iter([item, code]);
-    Expansion { tokens, errors }
+    diagnostics.expansion(TokenStream::from_iter([item, code]))
 }

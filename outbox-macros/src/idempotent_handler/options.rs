@@ -1,192 +1,174 @@
-//! The rules for a handler's options. Without these rules, a wrong option would fail only when the
-//! consumer starts.
+//! The values of a handler's keys that are more than one literal. Without these rules, a wrong
+//! option would fail only when the consumer starts.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::Ident;
 use quote::ToTokens;
-use syn::parse::Parser;
-use syn::punctuated::Punctuated;
-use syn::{LitInt, LitStr, Token};
+use syn::{Expr, ExprArray, ExprPath, LitStr, Member};
 
-use super::model::{BusinessKey, Declaration, Options, Strategy};
-use crate::diagnostics::Diagnostics;
-use crate::durations;
-use crate::keys::{self, Slot, Word};
-use crate::names::Fault;
+use super::attr::Keys;
+use crate::diagnostics::{Diagnostics, Fault};
+use crate::{durations, keys, names};
 
-/// Wrong options are reported and left out.
-pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
-    let keys = &declaration.keys;
-    let bare = |key: &str, slot: &'a Slot<Word>| {
-        let word = slot.as_ref().given()?;
-        refuse_arguments(key, word, diagnostics);
-        Some(&word.ident)
-    };
-    let number = |key: &str, slot: &Slot<LitInt>, legal: RangeInclusive<u32>, fix: &str| {
-        let literal = slot.as_ref().given()?;
-        let number = literal.base10_parse().ok();
-        let number =
-            number.filter(|number| legal.contains(number) && ["", "u32"].contains(&literal.suffix()));
-        if number.is_none() {
-            let wrong = format!(
-                "`{key}` is a number from {} to {}, without a suffix",
-                legal.start(),
-                legal.end()
-            );
-            diagnostics.error(literal, wrong, fix);
-        }
-        number
-    };
-    let options = Options {
-        strategy: keys
-            .strategy
-            .as_ref()
-            .given()
-            .and_then(|word| strategy(word, diagnostics)),
-        order: bare("order", &keys.order),
-        batch: number(
-            "batch",
-            &keys.batch,
-            1..=1000,
-            "write the maximum number of messages per transaction, for example `batch = 100`",
-        ),
-        attempts: number(
-            "attempts",
-            &keys.attempts,
-            1..=1_000_000,
-            "write the number of failed attempts before a dead letter, for example `attempts = 5`",
-        ),
-        backoff: keys.backoff.as_ref().given().and_then(|literal| {
-            reported(
-                literal,
-                durations::range("backoff", &literal.value(), "1s..5m"),
-                diagnostics,
-            )
-        }),
-        timeout: keys
-            .timeout
-            .as_ref()
-            .given()
-            .and_then(|literal| timeout(literal, diagnostics)),
-    };
-    check_order(declaration, diagnostics);
-    options
+pub(super) enum Strategy {
+    MessageId,
+    Sequence { gap: Option<Duration> },
+    Natural,
+    Key(BusinessKey),
+    Constraint(Vec<LitStr>),
+    External,
 }
 
-fn reported<T>(literal: &LitStr, outcome: Result<T, Fault>, diagnostics: &Diagnostics) -> Option<T> {
-    outcome
-        .map_err(|Fault { wrong, fix }| diagnostics.error(literal, wrong, fix))
-        .ok()
+pub(super) enum BusinessKey {
+    Field(Member),
+    Function(ExprPath),
 }
 
-fn timeout(literal: &LitStr, diagnostics: &Diagnostics) -> Option<Duration> {
-    let timeout = reported(
-        literal,
-        durations::duration("timeout", &literal.value(), "20s"),
-        diagnostics,
-    )?;
-    if timeout.is_zero() {
-        let fix = "write for example `timeout = \"20s\"`, or leave it out";
-        diagnostics.error(literal, "`timeout` is zero, so the handler would never run", fix);
+#[derive(Debug, PartialEq)]
+pub(super) enum Pattern {
+    /// Messages of one event in any version, such as `order.placed`.
+    EventType { aggregate: String, name: String },
+    /// All events of an aggregate, such as `order.*`.
+    Aggregate(String),
+    /// All messages: `*`.
+    Everything,
+}
+
+const ORDERS: &[&str] = &["aggregate", "none", "strict"];
+
+pub(super) fn order(word: Ident, diagnostics: &Diagnostics) -> Option<Ident> {
+    if ORDERS.iter().any(|order| word == order) {
+        return Some(word);
     }
-    Some(timeout)
-}
-
-fn refuse_arguments(key: &str, word: &Word, diagnostics: &Diagnostics) {
-    let Word { ident, arguments } = word;
-    if let Some(arguments) = arguments {
-        let wrong = format!("`{ident}` takes no arguments");
-        diagnostics.error(arguments, wrong, format!("write `{key} = {ident}`"));
-    }
-}
-
-fn strategy(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
-    let name = word.ident.to_string();
-    let strategy = match name.as_str() {
-        "sequence" => return sequence(word, diagnostics),
-        "key" => return business_key(word, diagnostics),
-        "constraint" => return constraint(word, diagnostics),
-        "message_id" => Strategy::MessageId,
-        "natural" => Strategy::Natural,
-        _ => Strategy::External,
-    };
-    refuse_arguments("strategy", word, diagnostics);
-    Some(strategy)
-}
-
-fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
-    let mut gap = Slot::Absent;
-    if let Some(arguments) = &word.arguments {
-        keys::read(arguments.stream(), &["gap"], diagnostics, |written| {
-            if written.key == "gap" {
-                written.string(&mut gap);
-            } else {
-                written.unknown();
-            }
-        });
-    }
-    let gap = match gap {
-        Slot::Given(literal) => {
-            let gap = durations::duration("gap", &literal.value(), "30s");
-            Some(reported(&literal, gap, diagnostics)?)
-        }
-        Slot::Absent | Slot::Faulty => None,
-    };
-    Some(Strategy::Sequence { gap })
-}
-
-fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
-    if let Some(tokens) = arguments(word) {
-        // A path to a function must be written `self::function`, because a single word is a field.
-        let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
-        if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
-            return Some(Strategy::Key(key));
-        }
-    }
-    let wrong = "`key` takes a field of the event, or the path of a function";
-    let fix = "write for example `strategy = key(order_number)` or `strategy = key(OrderPlaced::number)`";
-    refuse(word, wrong, fix, diagnostics);
+    let fix = format!("legal values are {}", keys::enumerate(ORDERS));
+    diagnostics.error(&word, format!("`order` cannot be `{word}`"), fix);
     None
 }
 
-fn constraint(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
-    let fix = "write `strategy = constraint(\"…\")` with the name as the database reports it, for example \
-               `constraint(\"reservations_pkey\")`";
-    let parse = Punctuated::<LitStr, Token![,]>::parse_terminated;
-    let Some(Ok(names)) = arguments(word).map(|tokens| parse.parse2(tokens)) else {
-        refuse(
-            word,
-            "`constraint` takes names of constraints in quotes",
-            fix,
-            diagnostics,
-        );
-        return None;
+pub(super) fn strategy(value: &Expr, diagnostics: &Diagnostics) -> Option<Strategy> {
+    let strategy = match value {
+        // Of a macro that writes the attribute.
+        Expr::Group(group) => return strategy(&group.expr, diagnostics),
+        Expr::Path(word) => match word.path.to_token_stream().to_string().as_str() {
+            "message_id" => Some(Strategy::MessageId),
+            "sequence" => Some(Strategy::Sequence { gap: None }),
+            "natural" => Some(Strategy::Natural),
+            "external" => Some(Strategy::External),
+            _ => None,
+        },
+        Expr::Call(call) => {
+            let arguments: Vec<&Expr> = call.args.iter().collect();
+            match (call.func.to_token_stream().to_string().as_str(), &arguments[..]) {
+                ("sequence", _) => {
+                    let list = call.args.to_token_stream();
+                    let mut keys = keys::Keys::read([list], &["gap"], diagnostics);
+                    let gap = keys.text("gap", "30s", durations::duration);
+                    let gap = gap.map(|(_, gap)| gap);
+                    Some(Strategy::Sequence { gap })
+                }
+                ("key", [key]) => business_key(key).map(Strategy::Key),
+                ("constraint", [_, ..]) => {
+                    let names = arguments.into_iter().map(constraint);
+                    names.collect::<Option<_>>().map(Strategy::Constraint)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
     };
-    for name in names.iter().filter(|name| name.value().is_empty()) {
-        diagnostics.error(name, "the name of the constraint is empty", fix);
+    if strategy.is_none() {
+        let wrong = format!("`{}` is no strategy", value.to_token_stream());
+        let fix = "legal values are `message_id`, `sequence`, `sequence(gap = \"30s\")`, `natural`, `key(field)`, `key(Event::function)`, \
+                   `constraint(\"reservations_pkey\")` and `external`";
+        diagnostics.error(value, wrong, fix);
     }
-    Some(Strategy::Constraint(names.into_iter().collect()))
+    strategy
 }
 
-fn arguments(word: &Word) -> Option<TokenStream> {
-    let tokens = word.arguments.as_ref()?.stream();
-    (!tokens.is_empty()).then_some(tokens)
+/// A path to a function must be written `self::function`, because a single word is a field.
+fn business_key(key: &Expr) -> Option<BusinessKey> {
+    let field = syn::parse2(key.to_token_stream()).map(BusinessKey::Field);
+    match key {
+        Expr::Path(function) => Some(field.unwrap_or(BusinessKey::Function(function.clone()))),
+        Expr::Lit(_) => field.ok(),
+        _ => None,
+    }
 }
 
-fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
-    let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
-    diagnostics.error(at, wrong, fix);
+fn constraint(name: &Expr) -> Option<LitStr> {
+    let name: LitStr = syn::parse2(name.to_token_stream()).ok()?;
+    (!name.value().is_empty()).then_some(name)
 }
 
-fn check_order(declaration: &Declaration, diagnostics: &Diagnostics) {
-    if let (Slot::Given(order), Slot::Given(strategy)) = (&declaration.keys.order, &declaration.keys.strategy)
-        && order.ident == "none"
-        && strategy.ident == "sequence"
+/// Wrong patterns are reported and left out.
+pub(super) fn patterns(array: &ExprArray, diagnostics: &Diagnostics) -> Vec<Pattern> {
+    if array.elems.is_empty() {
+        diagnostics.error(array, "`messages` selects no messages", SELECTIONS);
+    }
+    let mut patterns = Vec::new();
+    for element in &array.elems {
+        let outcome = pattern(element).and_then(|pattern| match patterns.contains(&pattern) {
+            true => Err(Fault {
+                wrong: format!("{} is written twice", element.to_token_stream()),
+                fix: "keep one".to_owned(),
+            }),
+            false => Ok(pattern),
+        });
+        patterns.extend(diagnostics.accept(element, outcome));
+    }
+    patterns
+}
+
+const SELECTIONS: &str = "write an event type (`\"order.placed\"`), all of an aggregate type (`\"order.*\"`) or all messages (`\"*\"`)";
+
+fn pattern(element: &Expr) -> Result<Pattern, Fault> {
+    let literal = syn::parse2::<LitStr>(element.to_token_stream());
+    let text = literal.map(|literal| literal.value()).unwrap_or_default();
+    if text == "*" {
+        return Ok(Pattern::Everything);
+    }
+    let Some((aggregate, name)) = text.split_once('.') else {
+        return Err(Fault {
+            wrong: format!("`{}` selects no messages", text.escape_debug()),
+            fix: SELECTIONS.to_owned(),
+        });
+    };
+    checked("aggregate", aggregate)?;
+    if name == "*" {
+        return Ok(Pattern::Aggregate(aggregate.to_owned()));
+    }
+    checked("name", name)?;
+    Ok(Pattern::EventType {
+        aggregate: aggregate.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+fn checked(what: &str, text: &str) -> Result<(), Fault> {
+    names::event_name(text).map_err(|wrong| Fault {
+        wrong: format!("`{what}` {wrong}"),
+        fix: SELECTIONS.to_owned(),
+    })
+}
+
+pub(super) fn check_combinations(keys: &Keys, diagnostics: &Diagnostics) {
+    let options = &keys.options;
+    if let (Some(order), Some(Strategy::Sequence { .. })) = (&options.order, &options.strategy)
+        && order == "none"
     {
         let wrong = "strategy `sequence` requires order, so messages cannot run in any order";
         let fix = "leave `order` out, or choose another strategy";
-        diagnostics.error(&order.ident, wrong, fix);
+        diagnostics.error(order, wrong, fix);
+    }
+    if let (Some(_), Some(Strategy::Key(key))) = (&keys.messages, &options.strategy) {
+        let at = match key {
+            BusinessKey::Field(field) => field.to_token_stream(),
+            BusinessKey::Function(function) => function.to_token_stream(),
+        };
+        let wrong =
+            "strategy `key` reads its key from an event, but a handler with `messages` receives no event";
+        let fix = "choose another strategy, or take `Event<T>` without `messages`";
+        diagnostics.error(at, wrong, fix);
     }
 }
