@@ -160,7 +160,16 @@ impl<'a> NewDeadLetter<'a> {
     }
 
     pub(crate) fn id(&self) -> Result<Uuid, DbErr> {
-        Ok(id(self, &headers_json(self.incoming)?))
+        Ok(match self.message {
+            Some(message) => id_of_message(self.consumer, message.event_id.as_uuid()),
+            None => derived(&[
+                self.consumer.as_bytes(),
+                self.incoming.subject.as_bytes(),
+                &self.incoming.stream_sequence.to_be_bytes(),
+                headers_json(self.incoming)?.as_bytes(),
+                &self.incoming.payload,
+            ]),
+        })
     }
 }
 
@@ -309,19 +318,6 @@ fn escaped_json(json: &str) -> String {
 
 /// Namespace of the keys. It never changes, because the keys are stored.
 const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
-
-fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
-    match letter.message {
-        Some(message) => id_of_message(letter.consumer, message.event_id.as_uuid()),
-        None => derived(&[
-            letter.consumer.as_bytes(),
-            letter.incoming.subject.as_bytes(),
-            &letter.incoming.stream_sequence.to_be_bytes(),
-            headers.as_bytes(),
-            &letter.incoming.payload,
-        ]),
-    }
-}
 
 pub(crate) fn id_of_message(consumer: &str, event_id: Uuid) -> Uuid {
     derived(&[consumer.as_bytes(), event_id.as_bytes()])

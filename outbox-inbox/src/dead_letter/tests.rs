@@ -33,7 +33,7 @@ fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
         error: "",
         attempts: 0,
     };
-    id(&letter, "[]")
+    letter.id().unwrap()
 }
 
 #[test]
