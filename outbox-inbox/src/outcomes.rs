@@ -78,8 +78,8 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// As [`Self::page`], for dead letters created at or after `since`, oldest first. The event id is
-    /// `None` if the delivery is no outbox message.
+    /// As [`Self::page`], for dead letters created at or after `since`, oldest first. The event id
+    /// is `None` if the delivery is no outbox message.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl<'a> Keys<'a> {
         number
     }
 
-    /// Reads `key = "…"`. `rule` returns what is wrong with a text.
+    /// Reads `key = "…"`. `rule` returns the mistake in a text.
     pub(crate) fn text<T>(
         &mut self,
         key: &str,

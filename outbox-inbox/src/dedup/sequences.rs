@@ -16,8 +16,8 @@ use super::sequence::Place;
 use super::sql::{InboxSql, changed};
 use crate::columns::plus_micros;
 
-/// Lifetime of a failing mark in microseconds, longer than any delay between two attempts. If a mark is
-/// older, the stream was purged or recreated.
+/// Lifetime of a failing mark in microseconds, longer than any delay between two attempts. An older
+/// mark belongs to a stream that was purged or recreated.
 const MARK_MICROS: i64 = 24 * 3_600_000_000;
 
 #[derive(Debug, Clone, Copy)]

@@ -20,8 +20,8 @@ use crate::operate::interval::Rounds;
 
 pub(crate) const BATCH: u32 = 1_000;
 
-/// Microseconds by which a dead row with a dead letter is put off. Otherwise the row would stay first
-/// among the expired rows.
+/// Microseconds by which a dead row with a dead letter is put off. Otherwise the row would stay
+/// first among the expired rows.
 const PUT_OFF_MICROS: &str = "86400000000";
 
 pub(crate) async fn purge_batch(
