@@ -10,7 +10,7 @@ use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
 use sea_orm::{ActiveModelBehavior, ActiveModelTrait, DbErr, EntityTrait, IntoActiveModel};
 
 use crate::error::SaveError;
-use crate::write::executor::{Executor, Work, execute};
+use crate::write::executor::{Executor, Work};
 use crate::write::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
 use crate::write::transaction::OutboxTransaction;
 
@@ -241,7 +241,7 @@ where
     {
         let (model, events) = self.take();
         let context = MessageContext::current();
-        execute(db, move |tx| -> Work<'_, M> {
+        db.execute(move |tx| -> Work<'_, M> {
             Box::pin(async move {
                 let saved = write(model, tx).await?;
                 let events = context.sync_scope(|| events(&saved));

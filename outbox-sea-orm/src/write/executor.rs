@@ -33,66 +33,75 @@ pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> 
     label = "models cannot be saved through this",
     note = "pass `&DatabaseConnection`, `&DatabaseTransaction`, `&OutboxConnection`, `&OutboxTransaction`, or a handler's `&Tx`"
 )]
-pub trait Executor: Send + Sync {
-    #[doc(hidden)]
-    fn target(&self) -> Target<'_>;
-}
+pub trait Executor: Send + Sync + sealed::Execute {}
 
-#[doc(hidden)]
-#[expect(missing_debug_implementations, reason = "an open transaction of a caller")]
-pub enum Target<'e> {
-    Pool(DatabaseConnection, Arc<OutboxConfig>),
-    Open(&'e dyn Transactional),
-}
+impl<E: sealed::Execute> Executor for E {}
 
-impl Executor for DatabaseConnection {
-    fn target(&self) -> Target<'_> {
-        Target::Pool(self.clone(), DEFAULT_CONFIG.clone())
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Execute: Send + Sync {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static;
+    }
+
+    impl Execute for DatabaseConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            over_pool(self.clone(), DEFAULT_CONFIG.clone(), work).await
+        }
+    }
+
+    impl Execute for OutboxConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            over_pool(DatabaseConnection::clone(self), self.settings().clone(), work).await
+        }
+    }
+
+    impl<X: Transactional> Execute for X {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            // A turn that is dropped before `ends` prevents the commit.
+            let turn = Turn::take(self)
+                .await
+                .map_err(|error| lost(SaveError::Database(error)))?;
+            let outcome = joined(self, &turn, work).await;
+            match outcome {
+                Err(SaveError::TransactionLost(_)) => {}
+                _ => turn.ends(),
+            }
+            outcome
+        }
     }
 }
 
-impl Executor for OutboxConnection {
-    fn target(&self) -> Target<'_> {
-        Target::Pool(DatabaseConnection::clone(self), self.settings().clone())
-    }
-}
-
-impl<X: Transactional> Executor for X {
-    fn target(&self) -> Target<'_> {
-        Target::Open(self)
-    }
-}
-
-pub(crate) async fn execute<T, F>(db: &impl Executor, work: F) -> Result<T, SaveError>
+async fn over_pool<T, F>(db: DatabaseConnection, config: Arc<OutboxConfig>, work: F) -> Result<T, SaveError>
 where
     T: Send + 'static,
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
 {
-    let tx = match db.target() {
-        Target::Open(tx) => tx,
-        Target::Pool(db, config) => {
-            let waiting = Arc::new(());
-            let caller = Arc::downgrade(&waiting);
-            return detached(async move { own_transaction(&db, config, caller, work).await }).await;
-        }
-    };
-    // A turn that is dropped before `ends` prevents the commit.
-    let turn = Turn::take(tx)
-        .await
-        .map_err(|error| lost(SaveError::Database(error)))?;
-    let outcome = joined(tx, &turn, work).await;
-    match outcome {
-        Err(SaveError::TransactionLost(_)) => {}
-        _ => turn.ends(),
-    }
-    outcome
+    let waiting = Arc::new(());
+    let caller = Arc::downgrade(&waiting);
+    detached(async move { own_transaction(&db, config, caller, work).await }).await
 }
 
 fn lost(error: SaveError) -> SaveError {
     SaveError::TransactionLost(Box::new(error))
 }
 
-async fn joined<T, F>(outer: &dyn Transactional, turn: &Turn, work: F) -> Result<T, SaveError>
+async fn joined<T, F>(outer: &impl Transactional, turn: &Turn, work: F) -> Result<T, SaveError>
 where
     F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {

@@ -12,7 +12,7 @@ use sea_orm::{
 };
 
 use crate::error::SaveError;
-use crate::write::executor::{Executor, Work, execute};
+use crate::write::executor::{Executor, Work};
 use crate::write::record::record_events;
 use crate::write::transaction::OutboxTransaction;
 use crate::write::transaction::Transactional as _;
@@ -112,7 +112,7 @@ where
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
         // The context is read at the first poll, for `context.scope(order.insert_with_events(…))`.
-        async move { execute(db, with_events(self, Write::Insert, events)).await }
+        async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
     /// Updates the model and records the events. Returns [`SaveError::RowMissing`] if no row
@@ -126,7 +126,7 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        async move { execute(db, with_events(self, Write::Update, events)).await }
+        async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
     /// Updates the model if its primary key is set, otherwise inserts it, as SeaORM's `save`.
@@ -141,7 +141,7 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        async move { execute(db, with_events(self, Write::Save, events)).await }
+        async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
     /// Deletes the row and records the events. Returns [`SaveError::RowMissing`], without recording
@@ -155,7 +155,7 @@ where
     {
         async move {
             let context = MessageContext::current();
-            execute(db, move |tx| -> Work<'_, ()> {
+            db.execute(move |tx| -> Work<'_, ()> {
                 Box::pin(async move {
                     let deleted = self.clone().delete(tx).await.map_err(SaveError::Database)?;
                     if deleted.rows_affected == 0 {

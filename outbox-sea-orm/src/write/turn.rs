@@ -22,7 +22,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// Waits for other saves and records of the transaction. Cancel-safe. Fails if the transaction
     /// is lost.
-    pub(crate) async fn take(tx: &dyn Transactional) -> Result<Self, DbErr> {
+    pub(crate) async fn take(tx: &impl Transactional) -> Result<Self, DbErr> {
         let mut place = Place::of(tx.transaction());
         place.hold = Some(place.lock.clone().lock_owned().await);
         let integrity = tx.integrity().cloned().unwrap_or_else(Integrity::unknown);

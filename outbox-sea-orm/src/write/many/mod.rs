@@ -15,7 +15,7 @@ use sea_orm::{
 
 use self::chunks::Chunks;
 use crate::error::SaveError;
-use crate::write::executor::{Executor, Work, execute};
+use crate::write::executor::{Executor, Work};
 use crate::write::record::record_events;
 use crate::write::transaction::{OutboxTransaction, Transactional as _, look};
 
@@ -108,7 +108,7 @@ where
         let models = models.into_iter();
         async move {
             let context = MessageContext::current();
-            execute(db, move |tx| -> Work<'_, Vec<Self::Model>> {
+            db.execute(move |tx| -> Work<'_, Vec<Self::Model>> {
                 Box::pin(async move {
                     let mut chunks = Chunks::new(models, tx.get_database_backend());
                     let mut all = Vec::new();
