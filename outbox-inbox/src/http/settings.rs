@@ -133,7 +133,12 @@ impl Settings {
             ));
         }
         for names in [&self.names, &self.outbox.names] {
-            problems.extend(names.check(backend).err().map(|error| Problem::new(error.to_string())));
+            problems.extend(
+                names
+                    .check(backend)
+                    .err()
+                    .map(|error| Problem::new(error.to_string())),
+            );
         }
         problems
     }

@@ -102,7 +102,10 @@ async fn thousands_of_messages_fit_into_one_call(test: TestDb) {
         if let Some(sequence) = message.sequence {
             let (last, n) = last.entry(row.aggregate.id).or_default();
             assert_eq!(sequence, *last + 1);
-            assert!(sequence == 1 || probe.n() > *n, "an aggregate keeps the order of the call");
+            assert!(
+                sequence == 1 || probe.n() > *n,
+                "an aggregate keeps the order of the call"
+            );
             (*last, *n) = (sequence, probe.n());
         }
     }

@@ -131,7 +131,8 @@ pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
     let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
     let owner = sql.placeholder(announced.owner);
     let alive = is_alive(dialect);
-    let disagrees = format!("{alive} AND (stream <> {stream} OR subjects <> {subjects} OR source <> {source})");
+    let disagrees =
+        format!("{alive} AND (stream <> {stream} OR subjects <> {subjects} OR source <> {source})");
     sql.push(&format!(
         "SELECT {} AS fitness, {} AS relays, {} AS disagreeing, {} AS expired FROM {} WHERE owner <> {owner} \
          GROUP BY fitness",
