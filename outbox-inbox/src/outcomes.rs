@@ -6,7 +6,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::dead_letter::{DeadLetterSelection, DeadLetters, LetterPlace};
+use crate::dead_letter::{DeadLetterSelection, LetterPlace, ORDER, read_place, select_places};
 use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 
 /// Outcome of an event at a consumer.
@@ -78,29 +78,35 @@ impl EventOutcomes {
             .collect()
     }
 
-    /// As [`Self::page`], for dead letters created at or after `since`, oldest first. The event id
-    /// is `None` if the delivery is no outbox message.
+    /// As [`Self::page`], for dead letters of decoded messages, oldest first. Reads dead letters
+    /// created at or after `since` and behind the position `after`.
     ///
     /// # Errors
     ///
-    /// The errors of [`DeadLetters::list`].
+    /// The errors of [`Self::page`].
     pub async fn dead_letters(
         &self,
         consumer: &str,
         since: OffsetDateTime,
         after: Option<LetterPlace>,
         limit: u32,
-    ) -> Result<Vec<(LetterPlace, Option<EventId>)>, DbErr> {
-        let letters = DeadLetters::new(self.db.clone()).with_names(self.names.clone());
+    ) -> Result<Vec<(LetterPlace, EventId)>, DbErr> {
         let selection = DeadLetterSelection {
             after,
             ..DeadLetterSelection::consumer(consumer).from(since)
         };
-        let page = letters.list_without_payloads(&selection, limit).await?;
-        Ok(page
-            .iter()
-            .map(|letter| (letter.place(), letter.event_id))
-            .collect())
+        let mut sql = select_places(&self.sql(), &selection);
+        sql.push(" AND event_id IS NOT NULL").push(ORDER);
+        sql.push(" LIMIT ").bind(i64::from(limit));
+        let rows = self.db.query_all_raw(sql.statement()).await?;
+        rows.iter()
+            .map(|row| {
+                Ok((
+                    read_place(row)?,
+                    EventId::from(row.try_get::<Uuid>("", "event_id")?),
+                ))
+            })
+            .collect()
     }
 
     fn sql(&self) -> InboxSql {
@@ -157,6 +163,22 @@ mod tests {
         test.db.execute_raw(sql.statement()).await.unwrap();
     }
 
+    /// The headers are foreign.
+    async fn insert_letter(test: &TestDb, id: u128, event_id: Option<u128>) {
+        let inbox = &test.sql;
+        let mut sql = inbox.sql(format!(
+            "INSERT INTO {} (id, consumer, event_id, subject, stream_sequence, headers, payload, error, attempts, status, created_at) VALUES (",
+            inbox.dead_letters()
+        ));
+        sql.bind(Uuid::from_u128(id))
+            .push(", ")
+            .bind(inbox.key("billing"));
+        sql.push(", ").bind(event_id.map(Uuid::from_u128));
+        sql.push(", 's', 1, '{}', ").bind(b"{}".to_vec());
+        sql.push(&format!(", 'no price', 1, 0, {})", inbox.now()));
+        test.db.execute_raw(sql.statement()).await.unwrap();
+    }
+
     #[tokio::test]
     async fn outcome_pages_cover_a_range_of_one_consumer() {
         for test in TestDb::open_all().await {
@@ -197,6 +219,34 @@ mod tests {
                     (event(2), EventOutcome::HandledLater),
                     (event(3), EventOutcome::HandledLater),
                 ]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn dead_letter_pages_contain_messages_only() {
+        for test in TestDb::open_all().await {
+            let begin = OffsetDateTime::now_utc() - time::Duration::hours(1);
+            for (id, event_id) in [(9, Some(1)), (8, Some(2)), (7, None), (6, Some(3)), (5, Some(4))] {
+                insert_letter(&test, id, event_id).await;
+            }
+            let outcomes = EventOutcomes::new(test.db.clone()).with_names(test.names.clone());
+            let (mut read, mut after) = (Vec::new(), None);
+            loop {
+                let page = outcomes.dead_letters("billing", begin, after, 3).await.unwrap();
+                after = page.last().map(|(place, _)| *place);
+                read.extend(page.iter().map(|(_, event)| *event));
+                assert!(read.len() <= 4, "pages repeat letters: {read:?}");
+                if page.len() < 3 {
+                    break;
+                }
+            }
+            read.sort();
+            assert_eq!(read, [1, 2, 3, 4].map(event));
+            let later = OffsetDateTime::now_utc() + time::Duration::hours(1);
+            assert_eq!(
+                outcomes.dead_letters("billing", later, None, 3).await.unwrap(),
+                []
             );
         }
     }

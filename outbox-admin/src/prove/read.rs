@@ -239,8 +239,8 @@ impl<'a> Reading<'a> {
         loop {
             let since = self.request.since - CLOCKS_APART;
             let page = inbox.dead_letters(consumer, since, after, PAGE.get()).await?;
-            for event in page.iter().filter_map(|(_, event)| *event) {
-                self.outcome(event, label, DEAD)?;
+            for (_, event) in &page {
+                self.outcome(*event, label, DEAD)?;
             }
             match page.last() {
                 Some((place, _)) if page.len() == PAGE.get() as usize => after = Some(*place),

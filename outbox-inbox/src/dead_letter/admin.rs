@@ -13,7 +13,8 @@ use sea_orm::{
 use uuid::Uuid;
 
 use super::selection::{
-    DeadLetterSelection, LetterPlace, ORDER, count_selected, push_selection, push_status,
+    DeadLetterSelection, LetterPlace, ORDER, count_selected, push_selection, push_status, read_place,
+    select_places,
 };
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
 use crate::columns::{micros, read_consumer, read_count, read_name, read_time};
@@ -311,22 +312,10 @@ async fn change_batch(
     change: Change,
     note: Option<&Note>,
 ) -> Result<(u64, Option<LetterPlace>), DbErr> {
-    let mut sql = inbox.sql(format!(
-        "SELECT id, stream_sequence, {} AS created_micros FROM {}",
-        micros(inbox.backend(), "created_at"),
-        inbox.dead_letters()
-    ));
-    push_selection(&mut sql, inbox, selection);
+    let mut sql = select_places(inbox, selection);
     sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
     let rows = database.pool().query_all_raw(sql.statement()).await?;
-    let read = |row: &QueryResult| {
-        Ok::<LetterPlace, DbErr>((
-            read_time(row, "created_micros")?,
-            stream_sequence(row)?,
-            row.try_get("", "id")?,
-        ))
-    };
-    let page = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let page = rows.iter().map(read_place).collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<Uuid> = page.iter().map(|(_, _, id)| *id).collect();
     let mut changed = 0;
     if !ids.is_empty() {

@@ -39,6 +39,7 @@ pub(crate) use retry::StoredDeadLetter;
 #[cfg(test)]
 pub(crate) use selection::count_selected;
 pub use selection::{DeadLetterSelection, LetterPlace};
+pub(crate) use selection::{ORDER, read_place, select_places};
 pub(crate) use size_limit::without_payload;
 
 /// A message that a consumer could not handle.

@@ -4,12 +4,13 @@
 
 use outbox_core::Aggregate;
 use outbox_sea_orm::Sql;
-use sea_orm::{DbBackend, DbErr, Statement, Value};
+use sea_orm::{DbBackend, DbErr, QueryResult, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::admin::stream_sequence;
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
-use crate::columns::plus_micros;
+use crate::columns::{micros, plus_micros, read_time};
 use crate::dedup::sql::InboxSql;
 
 /// SQLite accepts 32,766 values per statement.
@@ -101,7 +102,7 @@ impl DeadLetterSelection {
 }
 
 /// Order of the index on (consumer, created_at). The database sorts rows with equal times.
-pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
+pub(crate) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
 pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) -> Statement {
     let mut sql = inbox.sql(format!(
@@ -110,6 +111,22 @@ pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) 
     ));
     push_selection(&mut sql, inbox, selection);
     sql.statement()
+}
+
+/// Selects the keys, events and [places](LetterPlace) of dead letters.
+pub(crate) fn select_places(inbox: &InboxSql, selection: &DeadLetterSelection) -> Sql {
+    let mut sql = inbox.sql(format!(
+        "SELECT id, event_id, stream_sequence, {} AS created_micros FROM {}",
+        micros(inbox.backend(), "created_at"),
+        inbox.dead_letters()
+    ));
+    push_selection(&mut sql, inbox, selection);
+    sql
+}
+
+pub(crate) fn read_place(row: &QueryResult) -> Result<LetterPlace, DbErr> {
+    let time = read_time(row, "created_micros")?;
+    Ok((time, stream_sequence(row)?, row.try_get("", "id")?))
 }
 
 pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLetterSelection) {
