@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use outbox_core::payload::json_reason;
-use outbox_core::{Aggregate, EventId, Operation};
+use outbox_core::{Aggregate, EventId, Operation, codec};
 use outbox_sea_orm::TableNames;
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, Value,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value,
 };
 use uuid::Uuid;
 
@@ -164,11 +165,10 @@ impl DeadLetters {
     /// The database's error.
     pub async fn count(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         selection.check()?;
-        self.counted(count_selected(&self.sql(), selection)).await
-    }
-
-    async fn counted(&self, statement: Statement) -> Result<u64, DbErr> {
-        let row = self.db.query_one_raw(statement).await?;
+        let row = self
+            .db
+            .query_one_raw(count_selected(&self.sql(), selection))
+            .await?;
         let row = row.ok_or_else(|| DbErr::RecordNotFound("count".to_owned()))?;
         read_count(&row, "letters")
     }
@@ -230,17 +230,18 @@ impl DeadLetters {
     /// The database's error. On SQLite also a lock timeout, if a handler holds the write lock: call
     /// again.
     pub async fn erase(&self, aggregate: &Aggregate) -> Result<ErasedDeadLetters, DbErr> {
-        let selection = DeadLetterSelection::all().aggregate(aggregate.clone());
-        let inbox = self.sql();
-        let mut unattributed = inbox.sql(format!(
-            "SELECT count(*) AS letters FROM {} WHERE aggregate_type IS NULL",
-            inbox.dead_letters()
-        ));
-        let total = ErasedDeadLetters {
-            erased: self.change(&selection, None, Change::Erase).await?,
-            busy: self.count(&selection).await?,
-            unattributed: self.counted(unattributed.statement()).await?,
+        let (plain, unattributed) = self.plain_of(aggregate).await?;
+        let mut total = ErasedDeadLetters {
+            unattributed,
+            ..ErasedDeadLetters::default()
         };
+        let plain = plain.chunks(LIST_MAX).map(<[Uuid]>::to_vec);
+        let whole = DeadLetterSelection::all().aggregate(aggregate.clone());
+        for selection in plain.map(DeadLetterSelection::ids).chain([whole]) {
+            total.erased += self.change_pages(&selection, Change::Erase).await?;
+            total.busy += self.count(&selection).await?;
+        }
+        self.end_note().await;
         // The aggregate id may be personal data.
         tracing::info!(
             aggregate_type = aggregate.aggregate_type,
@@ -248,6 +249,37 @@ impl DeadLetters {
             "dead letters of an aggregate were erased"
         );
         Ok(total)
+    }
+
+    /// Returns the keys of the aggregate's dead letters that have its name only in the headers,
+    /// because the database rejected the name. Counts the dead letters of unknown aggregates.
+    async fn plain_of(&self, aggregate: &Aggregate) -> Result<(Vec<Uuid>, u64), DbErr> {
+        let inbox = self.sql();
+        let (mut found, mut unattributed, mut after) = (Vec::new(), 0, Uuid::nil());
+        loop {
+            let mut sql = inbox.sql(format!(
+                "SELECT id, {} FROM {} WHERE aggregate_type IS NULL AND id > ",
+                headers_column(inbox.backend()),
+                inbox.dead_letters()
+            ));
+            sql.bind(after).push(&format!(" ORDER BY id LIMIT {LIST_MAX}"));
+            let rows = self.db.query_all_raw(sql.statement()).await?;
+            for row in &rows {
+                after = row.try_get("", "id")?;
+                let headers = match read_headers(row) {
+                    Err(DbErr::Json(_)) => None,
+                    headers => Some(headers?),
+                };
+                match headers.and_then(|headers| codec::decode(&headers, Bytes::new()).ok()) {
+                    Some(message) if message.aggregate == *aggregate => found.push(after),
+                    Some(_) => {}
+                    None => unattributed += 1,
+                }
+            }
+            if rows.len() < LIST_MAX {
+                return Ok((found, unattributed));
+            }
+        }
     }
 
     async fn change(
@@ -263,8 +295,14 @@ impl DeadLetters {
         {
             return Ok(0);
         }
+        let changed = self.change_pages(&selection, change).await?;
+        self.end_note().await;
+        Ok(changed)
+    }
+
+    async fn change_pages(&self, selection: &DeadLetterSelection, change: Change) -> Result<u64, DbErr> {
         let (inbox, database) = (self.sql(), Database::inspect(self.db.clone()).await?);
-        let (mut changed, note) = (0, self.note());
+        let (mut changed, mut selection, note) = (0, selection.clone(), self.note());
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
             let noted = note.clone();
@@ -273,10 +311,13 @@ impl DeadLetters {
             changed += rows;
             selection.after = last;
             if selection.after.is_none() {
-                break;
+                return Ok(changed);
             }
         }
-        if let Some(note) = note
+    }
+
+    async fn end_note(&self) {
+        if let Some(note) = self.note()
             && let Err(error) = note.end(&self.db).await
         {
             tracing::warn!(
@@ -284,7 +325,6 @@ impl DeadLetters {
                 "operation on dead letters completed, but its end could not be recorded in the audit log"
             );
         }
-        Ok(changed)
     }
 
     fn note(&self) -> Option<Note> {

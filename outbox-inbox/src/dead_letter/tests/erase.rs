@@ -45,8 +45,9 @@ async fn erase_removes_all_letters_of_the_aggregate() {
         let letters = test.letters();
         let open = make(&test, "1", 1, Form::Whole).await;
         let marked = make(&test, "1", 2, Form::Whole).await;
+        let plain = make(&test, "1", 3, Form::Plain).await;
         let other = make(&test, "10", 4, Form::Whole).await;
-        let plain = make(&test, "10", 5, Form::Plain).await;
+        let other_plain = make(&test, "10", 5, Form::Plain).await;
         let foreign = incoming(6, b"ada@example.org");
         assert!(
             insert(&test.db, &test.sql, &letter(None, &foreign))
@@ -59,25 +60,44 @@ async fn erase_removes_all_letters_of_the_aggregate() {
         let due = test.due().await;
 
         let aggregate = Aggregate::new("order", "1");
-        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(2, 0, 2));
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
         assert!(!test.fails_again(&due[0], "ada@example.org").await);
-        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 2));
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
 
         let left = letters.list(&DeadLetterSelection::all(), 10).await.unwrap();
         let left: Vec<_> = left.iter().map(|letter| letter.stream_sequence).collect();
         assert_eq!(left, [4, 5, 6]);
         assert_eq!(letters.retry(&DeadLetterSelection::ids([id])).await.unwrap(), 0);
         assert!(test.due().await.is_empty());
-        for message in [&open, &marked] {
+        for message in [&open, &marked, &plain] {
             assert_eq!(last_error(&test, message).await, None);
             assert_eq!(test.row(message).await, Some((Status::Dead, 3)));
         }
-        for message in [&other, &plain] {
+        for message in [&other, &other_plain] {
             assert_eq!(
                 last_error(&test, message).await.as_deref(),
                 Some("ada@example.org")
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn foreign_headers_do_not_stop_erasure() {
+    for test in TestDb::open_all().await {
+        let letters = test.letters();
+        let incoming = incoming(1, b"ada@example.org");
+        let foreign = insert(&test.db, &test.sql, &letter(None, &incoming)).await;
+        assert!(foreign.unwrap());
+        let update = format!("UPDATE {} SET headers = '{{}}'", test.sql.dead_letters());
+        test.db.execute_unprepared(&update).await.unwrap();
+        make(&test, "1", 2, Form::Whole).await;
+        let aggregate = Aggregate::new("order", "1");
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(1, 0, 1));
+        let error = letters.list(&DeadLetterSelection::all(), 10).await.unwrap_err();
+        let left = letters.count(&DeadLetterSelection::all()).await.unwrap();
+        assert_eq!(left, 1, "it is still there");
+        assert!(error.to_string().contains("headers of dead letter"), "{error}");
     }
 }
 
@@ -98,4 +118,14 @@ async fn running_retry_counts_as_busy() {
         tx.rollback().await.unwrap();
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(1, 0, 0));
     }
+}
+
+#[tokio::test]
+async fn many_plain_letters_are_erased_in_one_call() {
+    let test = TestDb::open_all().await.remove(0);
+    for stream_sequence in 0..=LIST_MAX as u64 {
+        make(&test, "1", stream_sequence, Form::Plain).await;
+    }
+    let erased = test.letters().erase(&Aggregate::new("order", "1")).await.unwrap();
+    assert_eq!(erased, counts(LIST_MAX as u64 + 1, 0, 0));
 }
