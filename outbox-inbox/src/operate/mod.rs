@@ -95,7 +95,11 @@ impl<S: Subscriber> Consumers<S> {
     ///
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
-        Ok(self.lags([consumer]).await?.remove(consumer).unwrap_or_default())
+        check_consumer_name(consumer)?;
+        let mut lags = self
+            .lags_of([consumer.to_owned()].into(), self.pauses().await?)
+            .await?;
+        Ok(lags.remove(consumer).unwrap_or_default())
     }
 
     /// Returns the position of a consumer on the stream; `None` if the broker has no consumer of
@@ -119,14 +123,20 @@ impl<S: Subscriber> Consumers<S> {
         &self,
         consumers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
-        let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
-        let paused = paused.list().await?.into_iter();
-        let mut pauses: BTreeMap<_, _> = paused.map(|paused| (paused.consumer, paused.reason)).collect();
+        let pauses = self.pauses().await?;
         let mut names: BTreeSet<String> = consumers.into_iter().map(Into::into).collect();
         names.extend(pauses.keys().cloned());
         for name in &names {
             check_consumer_name(name)?;
         }
+        self.lags_of(names, pauses).await
+    }
+
+    async fn lags_of(
+        &self,
+        names: BTreeSet<String>,
+        mut pauses: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
         let names: Vec<String> = names.into_iter().collect();
         let letters = rows::letters(&self.db, &self.sql(), &names).await?;
         let rows = rows::of_any(&self.db, &self.sql(), &names).await?;
@@ -144,6 +154,12 @@ impl<S: Subscriber> Consumers<S> {
             lags.insert(name, lag);
         }
         Ok(lags)
+    }
+
+    async fn pauses(&self) -> Result<BTreeMap<String, String>, DbErr> {
+        let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
+        let paused = paused.list().await?.into_iter();
+        Ok(paused.map(|paused| (paused.consumer, paused.reason)).collect())
     }
 
     /// Reads the last handled sequence of an aggregate per consumer and source, at most 1,000 rows.
