@@ -164,6 +164,83 @@ mod tests {
 
     use super::*;
 
+    #[cfg(feature = "metrics")]
+    fn tell_of_everything() {
+        describe();
+        received("books");
+        handled("books", "order.placed", Duration::from_millis(1500));
+        for (name, event_type) in [
+            (DUPLICATES, "order.placed"),
+            (RETRIES, "order.placed"),
+            (DEFERRED, "order.placed"),
+            (DEAD_LETTERS, UNREADABLE),
+            (DEAD_LETTERS, UNKNOWN_VERSION),
+            (SKIPPED, NOT_ASKED_FOR),
+            (SENT_BACK, "order.cancelled"),
+            (POSTPONED, "order.placed"),
+            (GAPS, "order.placed"),
+        ] {
+            count(name, "books", event_type);
+        }
+        returned("books", "shutdown", 3);
+        returned("books", "room", 2);
+        for outcome in ["handled", "failed", "interrupted", "deferred", "stopped"] {
+            ran("books", "order.placed", outcome, Duration::from_millis(20));
+        }
+        for (name, value) in [(IN_FLIGHT, 7), (BLOCKED, 2), (PAUSED, 1)] {
+            gauge(name, "books", value);
+        }
+        let watched_ones = Watched {
+            undelivered: Some(9),
+            unacknowledged: Some(3),
+            oldest_age: Some(Duration::from_millis(2500)),
+            dead_letters: Some(1),
+        };
+        watched("books", &watched_ones);
+    }
+
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn metrics_have_the_documented_names_and_labels() {
+        use std::collections::HashMap;
+
+        use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            tell_of_everything();
+        });
+        let mut seen = HashMap::new();
+        for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+            let name = key.key().name().to_owned();
+            let metric = METRICS.iter().find(|metric| metric.name == name).unwrap();
+            let labels: Vec<_> = key.key().labels().map(metrics::Label::key).collect();
+            assert_eq!(labels, metric.labels, "{name}");
+            assert_eq!(description.as_deref(), Some(metric.description), "{name}");
+            let is_seconds = unit == Some(metrics::Unit::Seconds);
+            assert_eq!(is_seconds, name.ends_with("_seconds"), "{name}");
+            let number = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(value) => value.into_inner(),
+                DebugValue::Histogram(values) => values[0].into_inner(),
+            };
+            *seen.entry(name).or_insert(0.0) += number;
+        }
+        for metric in METRICS {
+            assert!(seen.contains_key(metric.name), "{} is not recorded", metric.name);
+        }
+        for (name, number) in [
+            ("inbox_lag_seconds", 1.5),
+            ("inbox_oldest_age_seconds", 2.5),
+            ("inbox_returned_total", 5.0),
+            ("inbox_undelivered", 9.0),
+            ("inbox_unacknowledged", 3.0),
+        ] {
+            assert_eq!(seen[name], number, "{name}");
+        }
+    }
+
     #[derive(DomainEvent, serde::Serialize)]
     #[domain_event(aggregate = "order", name = "placed")]
     struct OrderPlaced {

@@ -80,9 +80,10 @@ fn text(bytes: usize, stream_sequence: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{incoming, letter};
-    use super::super::{DeadLetterSelection, DeadLetters, insert};
+    use super::super::tests::{incoming, letter, message};
+    use super::super::{DeadLetterSelection, DeadLetters, Form, insert, insert_as, insert_in};
     use super::*;
+    use crate::database::{Trouble, trouble};
     use crate::tests::database::TestDb;
 
     #[tokio::test]
@@ -104,6 +105,50 @@ mod tests {
                 panic!("one dead letter");
             };
             assert_eq!(stored.headers, [("x".to_owned(), "y".to_owned())]);
+        }
+    }
+
+    #[tokio::test]
+    async fn oversized_payload_is_omitted() {
+        for test in TestDb::open_all().await {
+            let message = message();
+            let large = Incoming {
+                payload: vec![b' '; 17 * 1024 * 1024].into(),
+                ..incoming(7, b"")
+            };
+            let tx = test.begin().await;
+            let was_dead = letter(Some(&message), &large);
+            assert!(insert_in(&tx, &test.sql, &was_dead).await.unwrap());
+            tx.commit().await.unwrap();
+            let unreadable = letter(None, &large);
+            if test.db.get_database_backend() == DbBackend::MySql {
+                let id = unreadable.id().unwrap();
+                let whole = insert_as(&test.db, &test.sql, id, &unreadable, Form::Whole).await;
+                let error = whole.unwrap_err();
+                assert_eq!(trouble(&error), Trouble::Unavailable, "{error:?}");
+            }
+            assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            assert!(!insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            let all = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+            let all = all.list(&DeadLetterSelection::all(), 100).await.unwrap();
+            assert_eq!(all.len(), 2);
+            for stored in all {
+                assert_eq!(stored.stream_sequence, 7);
+                if test.db.get_database_backend() != DbBackend::MySql {
+                    assert_eq!(stored.payload.len(), 17 * 1024 * 1024);
+                    continue;
+                }
+                assert!(stored.payload.is_empty());
+                let expected =
+                    "The payload of 17825792 bytes could not be stored; the message is at stream sequence 7.";
+                assert!(stored.error.starts_with(expected), "{}", stored.error);
+                assert!(stored.error.ends_with("declined"), "{}", stored.error);
+                let again = Incoming {
+                    headers: stored.headers,
+                    ..incoming(7, b"")
+                };
+                assert_eq!(without_payload(&again).as_deref(), Some(expected));
+            }
         }
     }
 }
