@@ -1,4 +1,4 @@
-//! Collects the mistakes of one macro call, so that a user sees all mistakes at once.
+//! Collects the mistakes of one macro call. Missing keys are reported when no key is wrong.
 
 use std::cell::RefCell;
 use std::fmt::Display;
