@@ -59,13 +59,12 @@ impl JetStreamPublisher {
 
     /// Returns the service that numbers the events of a message's aggregate: header `ce-source` of
     /// the message on the stream, or empty without this header. Returns `None` if another message
-    /// has this stream sequence, as on a recreated stream. Sends two requests; the user needs
-    /// permission to publish on `$JS.API.STREAM.INFO.<stream>` and
-    /// `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// has this stream sequence, as on a recreated stream. Sends one request; the user needs
+    /// permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`.
     ///
     /// # Errors
     ///
-    /// An error if the message or its header cannot be read.
+    /// An error if the stream or the message is missing, or if the header cannot be read.
     pub async fn source_of(
         &self,
         message: &Message,
@@ -79,9 +78,10 @@ impl JetStreamPublisher {
         self.connected(async |live| {
             let found = stored_message::at(&live.context, name, stream_sequence).await;
             let found = found.map_err(|error| failed(error.into()))?;
-            let Some(found) = found.filter(|found| message_id(&found.headers) == Some(message.id)) else {
+            let found = found.ok_or_else(|| failed("the message is missing".into()))?;
+            if message_id(&found.headers) != Some(message.id) {
                 return Ok(None);
-            };
+            }
             let source = codec::source(&headers::decode(&found.headers));
             source.map(Some).map_err(|error| failed(error.into()))
         })

@@ -8,6 +8,7 @@
 use std::str::FromStr as _;
 
 use async_nats::header::{HeaderName, HeaderValue};
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, RequestError};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
@@ -17,8 +18,6 @@ use data_encoding::BASE64;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-
-const NO_MESSAGE: u64 = 404;
 
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
@@ -79,8 +78,9 @@ async fn get(context: &Context, stream: &str, request: &Value) -> Result<Option<
         .request(format!("STREAM.MSG.GET.{stream}"), request)
         .await?;
     if let Some(error) = answer.get("error") {
-        return match error["code"].as_u64() {
-            Some(NO_MESSAGE) => Ok(None),
+        // A missing stream has the same `code`, 404.
+        return match error["err_code"].as_u64().map(ErrorCode) {
+            Some(ErrorCode::NO_MESSAGE_FOUND) => Ok(None),
             _ => Err(RawError::Refused(error["description"].to_string())),
         };
     }
