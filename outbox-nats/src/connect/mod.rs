@@ -9,6 +9,7 @@ pub(crate) mod credentials;
 pub(crate) mod denials;
 pub(crate) mod events;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -202,8 +203,13 @@ fn user_of(servers: &[ServerAddr]) -> Option<String> {
     Some(decode(user))
 }
 
+/// A text with a malformed escape, or without UTF-8 after decoding, is used as written.
 fn decode(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
+    let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    let decoded = percent_decode_str(text).decode_utf8().ok();
+    decoded
+        .filter(|_| text.split('%').skip(1).all(is_escape))
+        .map_or_else(|| text.to_owned(), Cow::into_owned)
 }
 
 fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
@@ -301,6 +307,14 @@ impl std::error::Error for ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn malformed_escapes_are_used_as_written() {
+        assert_eq!(decode("p%2Cw%c3%bc"), "p,wü");
+        for raw in ["100%", "50%2", "a%zz%2C", "%C3%2C"] {
+            assert_eq!(decode(raw), raw);
+        }
+    }
 
     #[test]
     fn passwords_in_addresses_are_not_shown() {
