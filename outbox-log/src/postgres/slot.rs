@@ -126,13 +126,14 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     }
 }
 
-/// The open transactions of the server, for an error.
-pub(crate) async fn open_transactions(db: &DatabaseConnection) -> String {
+/// The transactions that block a new slot. `backend_xid` is visible without `pg_read_all_stats`;
+/// `xact_start` and `backend_type` are not.
+async fn open_transactions(db: &DatabaseConnection) -> String {
     let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS value FROM ( \
                SELECT pg_catalog.format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
-               FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL AND pid <> pg_backend_pid() \
+               FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid() \
                UNION ALL SELECT pg_catalog.format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
-               FROM pg_prepared_xacts) open";
+               FROM pg_catalog.pg_prepared_xacts) open";
     let open: Result<Option<String>, _> = table::value(db, statement(sql, [])).await;
     open.ok()
         .flatten()
