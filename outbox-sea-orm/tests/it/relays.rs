@@ -178,6 +178,7 @@ async fn older_tables_are_detected_at_start(test: TestDb) {
         ("outbox_relays", "failing_since"),
         ("outbox_messages", "last_error"),
         ("outbox_messages", "available_at"),
+        ("outbox_aggregates", "last_sequence"),
         ("outbox_blocks", "partition_no"),
         ("outbox_leases", "owner"),
         ("outbox_pauses", "ends_at"),

@@ -76,6 +76,13 @@ pub(super) async fn check(db: &Session, deletes: bool) -> Result<(), StoreError>
             grants.push(format!("{} ON {}", lacking.join(", "), table.name));
         }
     }
+    let aggregates = Table {
+        name: &db.dialect.aggregates,
+        columns: "aggregate_type, aggregate_id, last_sequence, recorded_at",
+        does: &[],
+    };
+    // Only writers need rights on this table.
+    denied(db, &aggregates, "SELECT").await?;
     match refusal {
         Some(error) => Err(without_rights(db, grants, &error).await?),
         None => check_indexes(db).await,
@@ -92,6 +99,10 @@ async fn denied(db: &Session, table: &Table<'_>, right: &str) -> Result<Option<D
         INSERT => format!("INSERT INTO {name} ({columns}) SELECT {columns} FROM {name} WHERE 1 = 0"),
         UPDATE => format!("UPDATE {name} SET {column} = {column} WHERE 1 = 0"),
         DELETE => format!("DELETE FROM {name} WHERE 1 = 0"),
+        // The store deletes blocks by their place.
+        _ if backend == DbBackend::Postgres && *name == db.dialect.blocks => {
+            format!("SELECT {columns}, ctid::text FROM {name} LIMIT 0")
+        }
         _ => format!("SELECT {columns} FROM {name} LIMIT 0"),
     };
     match db.execute(Statement::from_string(backend, sql)).await {
