@@ -52,7 +52,7 @@ crate::__metrics! {
     PUBLISHED = "outbox_published_total", "counter", [], "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", [], "confirmed messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", ["class"], "failed publishes; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent`, `uncaptured` or `unclassified`";
-    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start";
+    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start; after a lost lease some are missing, also of the other messages settled with it";
     RENEWALS = "outbox_lease_renewals_total", "counter", [], "successful renewals of this relay's leases and registration; does not grow while the relay hangs or its database is unavailable";
     LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost before their release";
     WAKEUPS = "outbox_found_total", "counter", ["by"], "fetches that found messages; by `wake`, or `poll` if wake-ups fail";

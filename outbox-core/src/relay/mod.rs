@@ -87,7 +87,8 @@ pub struct DeadMessage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
-    /// Confirmed and settled messages.
+    /// Confirmed and settled messages. After a lost lease a message may be missing in all counts,
+    /// also for the other messages settled with it.
     pub published: u64,
     /// Messages already stored by the broker.
     pub duplicates: u64,
@@ -158,8 +159,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Calls `hook` for each recorded dead letter. The hook must not block; a panic is logged.
-    /// After a crash or lost lease the call may be missing
-    /// ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
+    /// After a crash or lost lease the call may be missing, also for the other messages settled with
+    /// it ([`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete).
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
