@@ -22,9 +22,11 @@ use crate::write::turn::Turn;
 /// aggregates stay locked until the transaction ends: record late, commit soon.
 ///
 /// Transactions that record for the same aggregates in different orders can deadlock (on MariaDB
-/// also the first writers of one aggregate). Above READ COMMITTED, PostgreSQL can report a
-/// serialization failure. [`OutboxConnection::transaction`](crate::OutboxConnection::transaction)
-/// repeats the transaction.
+/// also the first writers of one aggregate). Large calls with the same deduplication keys in
+/// different orders can deadlock too. The error's kind is then
+/// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), and no event of the call is stored. Above
+/// READ COMMITTED, PostgreSQL can report a serialization failure.
+/// [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats the transaction.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;

@@ -169,7 +169,7 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// [`ProvisionError::Spec`] if the description contradicts itself.
+    /// [`ProvisionError::Misfit`] if the description contradicts itself.
     pub fn check(&self) -> Result<(), ProvisionError> {
         let name = self.name.escape_debug();
         let invalid =
