@@ -11,6 +11,7 @@ use crate::environment::{Nats, PLACED, SOON, message, on_both_servers, publish, 
 
 on_both_servers! {
     an_id_of_another_event_is_not_confirmed,
+    messages_beyond_the_window_wait_and_are_published,
     a_harmful_subject_is_never_sent,
     a_missing_stream_is_transient,
     another_stream_on_the_subject_is_a_configuration_error,
@@ -33,6 +34,22 @@ async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
     let renamed = publisher.with_config(PublisherConfig::default().source("renamed"));
     assert!(publish(&renamed, &stored).await.duplicate);
     assert_eq!(nats.stored().await.len(), 1);
+}
+
+/// Method: publish more messages than the window holds. async-nats alone would wait without limit.
+async fn messages_beyond_the_window_wait_and_are_published(nats: &Nats) {
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let messages: Vec<_> = (0..3_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let publishes = messages.iter().map(|message| publish(&publisher, message));
+    let publishes = futures_util::future::join_all(publishes);
+    let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
+    let mut stream_sequences: Vec<u64> = receipts
+        .into_iter()
+        .map(|receipt| receipt.stream_sequence)
+        .collect();
+    stream_sequences.sort_unstable();
+    assert_eq!(stream_sequences, (1..=3_000).collect::<Vec<_>>());
 }
 
 /// Method: record a subject on which an empty publish purges the stream, if permissions allow it.
