@@ -3,8 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::admin::{Command, State};
 use outbox::Failure;
-use outbox_admin::{Command, State};
 
 use crate::{output, plain};
 

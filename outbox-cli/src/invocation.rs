@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use crate::admin::{Command, Next};
 use clap::Command as Arguments;
-use outbox_admin::{Command, Next};
 
 type Given = (&'static str, String);
 

@@ -9,6 +9,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod admin;
 pub mod commands;
 pub mod config;
 mod failure;

@@ -6,11 +6,11 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::admin::rights::{Object, Role, grants};
+use crate::admin::{Command, Next};
 use outbox::core::{SetupKind, StoreError, describe};
 use outbox::log::LogError;
 use outbox::sea_orm::DatabaseAnswer;
-use outbox_admin::rights::{Object, Role, grants};
-use outbox_admin::{Command, Next};
 use sea_orm::DbBackend;
 use url::Url;
 
@@ -156,10 +156,7 @@ impl Login<'_> {
             Some((role, object, words)) => (role, format!("{} on {}", words.join(", "), kind(object, name))),
             None => (self.role, format!("the rights on {name}")),
         };
-        Next::and_advice(
-            self.command(role),
-            format!("the role {} has {needed}", role.as_str()),
-        )
+        Next::and_advice(self.command(role), format!("the role {role} has {needed}"))
     }
 
     fn command(&self, role: Role) -> Command {
@@ -173,7 +170,7 @@ impl Login<'_> {
         let user = if user.is_empty() { "NAME" } else { user };
         let mut command = Command::from("outbox print grants")
             .option("--database", database)
-            .option("--role", role.as_str())
+            .option("--role", role)
             .option("--user", user);
         let options = [
             ("--schema", section.schema.as_deref().unwrap_or_default()),

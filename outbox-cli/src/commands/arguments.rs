@@ -4,12 +4,14 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::admin::{MessageOrAggregate, input};
 use clap::Args;
 use outbox::core::{Aggregate, MessageId, Selection};
-use outbox_admin::{MessageOrAggregate, input};
 use time::OffsetDateTime;
 
+use crate::config::{Config, Environment, Outbox};
 use crate::failure::CommandError;
+use crate::invocation;
 use crate::output::Format;
 
 /// Last line of every help text.
@@ -19,18 +21,62 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done or healthy, 1 failed, 2 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PlaceArguments {
-    /// Configuration file. Without a file, all settings have their defaults.
-    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// Name of the outbox in the file. Required if the file has several.
-    #[arg(long, value_name = "NAME")]
-    pub outbox: Option<String>,
+    /// The file.
+    #[command(flatten)]
+    pub file: FileArguments,
     /// Timeout of each answer of the database or NATS.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// Which file, and which of its outboxes.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FileArguments {
+    /// Configuration file. Without a file, all settings have their defaults.
+    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Name of the outbox in the file. Required if the file has several.
+    #[arg(long, value_name = "NAME")]
+    pub outbox: Option<String>,
+}
+
+impl FileArguments {
+    /// The file with the named outbox, or with all outboxes.
+    pub(super) fn load(&self) -> Result<Config, CommandError> {
+        invocation::remember(self.config.as_deref(), self.outbox.as_deref());
+        let config = Config::load(self.config.as_deref(), &Environment::of_process());
+        let mut config = config.map_err(CommandError::configuration)?;
+        if let Some(name) = &self.outbox {
+            let names: Vec<String> = config
+                .outboxes
+                .iter()
+                .map(|outbox| outbox.name().to_owned())
+                .collect();
+            config.outboxes.retain(|outbox| outbox.name() == name);
+            if config.outboxes.is_empty() {
+                return Err(CommandError::configuration(format!(
+                    "there is no outbox `{}`; the file has `{}`",
+                    name.escape_debug(),
+                    names.join("`, `")
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// The file, and its named or only outbox.
+    pub(super) fn load_one(&self) -> Result<(Config, Outbox), CommandError> {
+        let mut config = self.load()?;
+        match (config.outboxes.pop(), config.outboxes.is_empty()) {
+            (Some(outbox), true) => Ok((config, outbox)),
+            _ => Err(CommandError::configuration(
+                "the file has several outboxes; choose one with `--outbox NAME`",
+            )),
+        }
+    }
 }
 
 /// Which messages.
@@ -170,13 +216,4 @@ mod tests {
             parse_subject(text).unwrap_err();
         }
     }
-}
-
-/// Forecast option.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct ForecastArguments {
-    /// Measure again after this time (`1s` to `1h`) and extrapolate: when the backlog is published,
-    /// when consumers catch up, and which messages expire unread.
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
-    pub forecast: Option<Duration>,
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{OperationDetail, input};
 use clap::{Args, Subcommand};
 use outbox::core::{OperationFilter, OperationId, OperationKind};
 use outbox::inbox::{DeadLetters, InboxOperations};
-use outbox_admin::{OperationDetail, input};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments};
@@ -85,10 +85,10 @@ impl ListOperationsCommand {
         filter.kind = self.kind.as_deref().map(OperationKind::from);
         filter.before = self.before;
         let limit = self.limit.limit;
-        let listed = outbox_admin::list_operations(&place.store, &filter, limit);
+        let listed = crate::admin::list_operations(&place.store, &filter, limit);
         let mut rows = place.ask(listed).await?;
         let of_inbox = inbox_operations(&place)?;
-        let listed = outbox_admin::list_inbox_operations(&of_inbox, &filter, limit);
+        let listed = crate::admin::list_inbox_operations(&of_inbox, &filter, limit);
         rows.extend(place.ask(listed).await?);
         // Both lists are sorted by id, so the newest rows overall are among the rows read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
@@ -108,13 +108,13 @@ impl ListOperationsCommand {
 impl ShowOperationCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let shown = outbox_admin::show_operation(&place.store, self.id);
+        let shown = crate::admin::show_operation(&place.store, self.id);
         let mut found = place.ask(shown).await?;
         if found.is_none() {
             let names = place.outbox.table_names().map_err(CommandError::configuration)?;
             let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
             let of_inbox = inbox_operations(&place)?;
-            let shown = outbox_admin::show_inbox_operation(&of_inbox, &letters, self.id);
+            let shown = crate::admin::show_inbox_operation(&of_inbox, &letters, self.id);
             found = place.ask(shown).await?;
         }
         let Some(detail) = found else {

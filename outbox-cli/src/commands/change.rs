@@ -5,9 +5,9 @@
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
 
+use crate::admin::{Change, Preview, input, look_ahead};
 use clap::Args;
 use outbox::core::{Operation, OperationId, OutboxAudit as _};
-use outbox_admin::{Change, Preview, input, look_ahead};
 
 use super::arguments::{PlaceArguments, SelectionArguments, refuse_everything};
 use super::intent::MakeArguments;
@@ -73,7 +73,7 @@ impl ChangeCommand {
                 let operation = change.operation(&selection, self.first, self.make.intent.intent());
                 return self.apply(&place, change, &operation).await;
             }
-            let preview = outbox_admin::preview(&place.store, change, &selection, self.first);
+            let preview = crate::admin::preview(&place.store, change, &selection, self.first);
             let mut preview = place.ask(preview).await?;
             self.add(&place, &mut preview).await;
             return self.say(change, &preview);
@@ -89,7 +89,7 @@ impl ChangeCommand {
             return self.apply(&place, change, &begun).await;
         }
         match place
-            .ask(outbox_admin::preview_rest(&place.store, &begun))
+            .ask(crate::admin::preview_rest(&place.store, &begun))
             .await?
         {
             Some(mut preview) => {
@@ -101,7 +101,7 @@ impl ChangeCommand {
     }
 
     async fn add(&self, place: &Place, preview: &mut Preview) {
-        let stream = Stream::new(place, &self.place);
+        let stream = Stream::new(place, &self.place.file);
         if let Some(unseen) = look_ahead(&place.store, &stream, preview, place.timeout).await {
             say(&format!("not checked: {unseen}"));
         }
@@ -127,13 +127,13 @@ impl ChangeCommand {
         operation: &Operation,
     ) -> Result<Outcome, CommandError> {
         let count = async {
-            let left = outbox_admin::preview_rest(&place.store, operation);
+            let left = crate::admin::preview_rest(&place.store, operation);
             Ok(place.ask(left).await?.map_or(0, |preview| preview.messages))
         };
         self.make.confirm.check(place, count).await?;
         // After a crash or an error, committed transactions stay and the operation records the
         // progress.
-        let done = place.carry_out(outbox_admin::carry_out(&place.store, operation));
+        let done = place.carry_out(crate::admin::carry_out(&place.store, operation));
         let done = done.await.inspect_err(|_| {
             let (verb, id) = (change.command(), operation.id);
             say(&format!(

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use crate::admin::{ConsumerRow, ListedConsumer, Plan};
 use clap::{Args, Subcommand};
 use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{PausedConsumer, PausedConsumers};
-use outbox_admin::{ListedConsumer, Plan};
+use tokio::time::Instant;
 
-use super::arguments::{ForecastArguments, PlaceArguments};
+use super::arguments::{PlaceArguments, parse_between_looks};
 use super::intent::{MakeArguments, NO_REASON};
 use super::outcome::{Changed, previewed};
 use super::place::Place;
-use super::{foresee, stream, text};
+use super::{stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, say, say_next};
 
@@ -32,9 +33,10 @@ pub struct ListConsumersCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Forecast option.
-    #[command(flatten)]
-    pub forecast: ForecastArguments,
+    /// Measure again after this time (`1s` to `1h`) and extrapolate: when consumers catch up, and
+    /// which messages expire unread.
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
+    pub forecast: Option<Duration>,
 }
 
 /// Arguments of `outbox consumers pause` and `outbox consumers resume`.
@@ -65,13 +67,27 @@ impl ListConsumersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
         let client = place.client().await.map_err(CommandError::failed)?;
-        let (rows, unseen) = stream::watched(&place, client).await?;
-        let of_rows = stream::unseen(&rows);
-        let forecast = foresee::foresee(&place, self.forecast).await?;
-        let rows: Vec<ListedConsumer> = rows
-            .into_iter()
-            .map(|row| ListedConsumer::new(row, forecast.as_ref()))
-            .collect();
+        let mut earlier = None;
+        if let Some(between) = self.forecast {
+            let (begun, rows) = (Instant::now(), stream::rows(&place, client.clone()).await?);
+            tokio::time::sleep(between).await;
+            let filled = stream::filled(&place, client.clone()).await.ok();
+            earlier = Some((rows, begun.elapsed(), filled.and_then(|stream| stream.max_age)));
+        }
+        let rows = match &earlier {
+            Some(_) => stream::rows(&place, client).await?,
+            None => stream::watched(&place, client).await?,
+        };
+        let unseen = stream::unseen(&rows);
+        let list = |row: ConsumerRow| match &earlier {
+            Some((earlier, passed, max_age)) => {
+                let before = earlier.iter().find(|before| before.consumer == row.consumer);
+                let before = before.map(|before| (before, *passed));
+                ListedConsumer::observed(row, before, *max_age)
+            }
+            None => ListedConsumer::new(row),
+        };
+        let rows: Vec<ListedConsumer> = rows.into_iter().map(list).collect();
         output::list(self.place.output, &rows)?;
         for ListedConsumer { row, .. } in &rows {
             for reason in &row.reasons {
@@ -79,7 +95,7 @@ impl ListConsumersCommand {
                 say(output::next_lines(&reason.next, "  ").trim_end());
             }
         }
-        if let Some(unseen) = unseen.or(of_rows) {
+        if let Some(unseen) = unseen {
             say(&format!("not checked: dead letters and pauses: {unseen}"));
         }
         if rows.is_empty() {

@@ -3,12 +3,10 @@
 mod change;
 mod groups;
 
-use std::fmt::Write as _;
-
+use crate::admin::{GroupFingerprint, LetterChange, LetterDetail, LetterRow, input};
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
-use outbox_admin::{GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, input};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -17,7 +15,7 @@ use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Print, plain, say};
+use crate::output::{self, Print, say};
 
 pub use groups::GroupLettersCommand;
 
@@ -87,7 +85,7 @@ impl LetterSelectionArguments {
         most: usize,
     ) -> Result<(Vec<LetterRow>, bool), CommandError> {
         place
-            .ask(outbox_admin::read_letters(letters, selection, self.group, most))
+            .ask(crate::admin::read_letters(letters, selection, self.group, most))
             .await
     }
 }
@@ -182,7 +180,7 @@ impl ShowLetterCommand {
         let place = Place::open(&self.place).await?;
         let letters = letters_of(&place)?;
         let shown = self.payload.then(|| place.shown());
-        let detail = outbox_admin::show_letter(&letters, self.id, shown.as_ref());
+        let detail = crate::admin::show_letter(&letters, self.id, shown.as_ref());
         let Some(detail) = place.ask(detail).await? else {
             say("dead letter not found: handled, discarded, or of another outbox");
             return Ok(Outcome::NothingMatched);
@@ -195,21 +193,5 @@ impl ShowLetterCommand {
 impl Print for LetterDetail {
     fn text(&self) -> String {
         text::lines(self)
-    }
-}
-
-impl Print for LetterPreview {
-    fn text(&self) -> String {
-        let would = match self.change {
-            LetterChange::Retry => "retry",
-            LetterChange::CancelRetry => "cancel the retry of",
-            LetterChange::Discard => "delete",
-        };
-        let letters = text::counted(self.dead_letters, "dead letter", "dead letters");
-        let mut text = format!("would {would} {letters}\n");
-        for effect in &self.effects {
-            let _ = writeln!(text, "  {}", plain(effect));
-        }
-        text
     }
 }

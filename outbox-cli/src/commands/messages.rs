@@ -1,8 +1,8 @@
 //! `outbox list` and `outbox show`: messages of an outbox.
 
+use crate::admin::{Command, MessageDetail, input};
 use clap::Args;
 use outbox::core::{MessageId, MessageStatus, PageFrom, Place as MessagePlace};
-use outbox_admin::{Command, MessageDetail, input};
 
 use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments};
 use super::place::Place;
@@ -38,7 +38,7 @@ impl ListCommand {
         let limit = self.limit.limit;
         let from = self.before.map_or(PageFrom::Newest, PageFrom::Before);
         let rows = place
-            .ask(outbox_admin::page(&place.store, &selection, from, limit))
+            .ask(crate::admin::page(&place.store, &selection, from, limit))
             .await?;
         output::list(self.place.output, &rows)?;
         if rows.len() == limit.get() as usize
@@ -77,7 +77,7 @@ impl ShowCommand {
         let place = Place::open(&self.place).await?;
         let shown = self.payload.then(|| place.shown());
         let detail = place
-            .ask(outbox_admin::show(&place.store, self.id, shown.as_ref()))
+            .ask(crate::admin::show(&place.store, self.id, shown.as_ref()))
             .await?;
         let Some(detail) = detail else {
             say(&format!("the outbox has no message {}", self.id));

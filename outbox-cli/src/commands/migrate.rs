@@ -2,11 +2,11 @@
 //!
 //! Tables created by other means stay untouched, because their version is unknown.
 
+use crate::admin::{Column, Columns};
 use clap::{Args, ValueEnum};
 use outbox::inbox::migration as of_inbox;
 use outbox::sea_orm::migration::{self as of_outbox, writers};
 use outbox::sea_orm::{DatabaseAnswer, TableNames};
-use outbox_admin::{Column, Columns};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
 use serde::Serialize;
 use std::fmt;

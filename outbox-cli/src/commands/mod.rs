@@ -7,7 +7,6 @@ pub mod change;
 pub mod confirm;
 pub mod consumers;
 pub mod doctor;
-mod foresee;
 mod http_server;
 pub mod intent;
 pub mod letters;
@@ -34,9 +33,9 @@ mod text;
 pub mod timeline;
 pub mod why;
 
+use crate::admin::Change;
 use clap::Subcommand;
 use futures_util::FutureExt as _;
-use outbox_admin::Change;
 
 use crate::failure::{CommandError, Outcome};
 use crate::invocation;

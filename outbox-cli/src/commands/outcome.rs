@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{Command, Plan};
 use outbox::core::OperationId;
-use outbox_admin::{Command, Plan};
 use serde::Serialize;
 
 use super::recheck;

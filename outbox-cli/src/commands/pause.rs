@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::admin::publishing_of;
 use clap::Args;
 use outbox::core::{Operation, OperationKind, OperationScope, OutboxAudit as _, PauseRequest};
-use outbox_admin::publishing_of;
 
 use super::arguments::{PlaceArguments, parse_duration};
 use super::intent::{MakeArguments, NO_REASON};
@@ -41,7 +41,7 @@ impl PauseCommand {
         let place = Place::open_to_change(&self.place).await?;
         let aggregate_type = self.aggregate_type.as_deref();
         if !self.make.yes {
-            let preview = outbox_admin::preview_pause(&place.store, aggregate_type, self.lasts);
+            let preview = crate::admin::preview_pause(&place.store, aggregate_type, self.lasts);
             let mut preview = place.ask(preview).await?;
             preview.effects.extend(unknown_type(&place, aggregate_type).await);
             return previewed(self.place.output, &preview);

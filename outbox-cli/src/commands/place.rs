@@ -5,22 +5,20 @@
 
 use std::time::Duration;
 
+use crate::admin::rights::Role;
 use outbox::Failure;
-use outbox::core::{Publisher as _, SensitiveFields, describe};
+use outbox::core::SensitiveFields;
 use outbox::nats::async_nats::{Client, Event};
 use outbox::nats::{JetStreamPublisher, connect_with_events};
 use outbox::sea_orm::SqlStore;
-use outbox_admin::BrokerCheck;
-use outbox_admin::rights::Role;
 use url::Url;
 
 use super::advice::{Advice, Login, advise};
-use super::arguments::PlaceArguments;
+use super::arguments::{FileArguments, PlaceArguments};
 use super::servers;
 use super::sessions::{self, Sessions};
-use crate::config::{Config, ConfigError, Environment, Outbox};
+use crate::config::Outbox;
 use crate::failure::CommandError;
-use crate::invocation;
 use crate::output::say;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -47,13 +45,8 @@ impl Place {
     }
 
     async fn open_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Self, CommandError> {
-        let (mut outboxes, is_production) = chosen(arguments)?;
-        let (Some(outbox), true) = (outboxes.pop(), outboxes.is_empty()) else {
-            return Err(CommandError::configuration(
-                "the file has several outboxes; choose one with `--outbox NAME`",
-            ));
-        };
-        Self::connect(outbox, arguments.timeout, is_production, sessions, 1).await
+        let (config, outbox) = arguments.file.load_one()?;
+        Self::connect(outbox, arguments.timeout, config.production, sessions, 1).await
     }
 
     /// Opens the selected or only outbox for a change, and prints its name.
@@ -71,51 +64,41 @@ impl Place {
         self.is_production
     }
 
-    pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
-        Self::open_all_for(arguments, Sessions::Reading).await
+    /// Opens the named outbox, or all outboxes of the file.
+    pub(super) async fn open_all(
+        arguments: &PlaceArguments,
+        sessions: Sessions,
+    ) -> Result<Vec<Self>, CommandError> {
+        Self::connect_all(&arguments.file, arguments.timeout, sessions).await
     }
 
     /// Opens all outboxes of the file on the same stream, regardless of `--outbox`.
     pub(super) async fn open_all_with_stream_of(
         place: &Self,
-        arguments: &PlaceArguments,
+        file: &FileArguments,
     ) -> Result<Vec<Self>, CommandError> {
-        let mut arguments = arguments.clone();
-        arguments.outbox = None;
-        let mut places = Self::open_all(&arguments).await?;
+        let file = FileArguments {
+            outbox: None,
+            ..file.clone()
+        };
+        let mut places = Self::connect_all(&file, place.timeout, Sessions::Reading).await?;
         places.retain(|other| other.has_stream_of(place));
         Ok(places)
     }
 
-    /// Opens outboxes over ordinary sessions, which see the same settings as relays.
-    pub(super) async fn open_all_to_examine(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
-        Self::open_all_for(arguments, Sessions::Writing).await
-    }
-
-    async fn open_all_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Vec<Self>, CommandError> {
-        let mut places = Vec::new();
-        let (outboxes, is_production) = chosen(arguments)?;
-        for outbox in outboxes {
-            places.push(Self::connect(outbox, arguments.timeout, is_production, sessions, 1).await?);
+    async fn connect_all(
+        file: &FileArguments,
+        timeout: Duration,
+        sessions: Sessions,
+    ) -> Result<Vec<Self>, CommandError> {
+        let (mut places, config) = (Vec::new(), file.load()?);
+        for outbox in config.outboxes {
+            places.push(Self::connect(outbox, timeout, config.production, sessions, 1).await?);
         }
         Ok(places)
     }
 
-    /// Opens the same outbox with up to `sessions` read-only sessions, on demand.
-    pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
-        let outbox = self.outbox.clone();
-        Self::connect(
-            outbox,
-            self.timeout,
-            self.is_production,
-            Sessions::Reading,
-            sessions,
-        )
-        .await
-    }
-
-    /// Opening contacts no server: the first query does, and receives any error.
-    async fn connect(
+    pub(super) async fn connect(
         outbox: Outbox,
         timeout: Duration,
         is_production: bool,
@@ -215,23 +198,6 @@ impl Place {
         self.outbox.nats_url == other.outbox.nats_url && stream(self) == stream(other)
     }
 
-    pub(super) async fn broker(&self) -> BrokerCheck {
-        self.broker_by(self.publisher().await).await
-    }
-
-    pub(super) async fn broker_by(&self, publisher: Result<JetStreamPublisher, Failure>) -> BrokerCheck {
-        let away = |error: String| BrokerCheck::Failed(format!("cannot reach nats from this host: {error}"));
-        let publisher = match publisher {
-            Ok(publisher) => publisher,
-            Err(error) => return away(error.to_string()),
-        };
-        match tokio::time::timeout(self.timeout, publisher.preflight()).await {
-            Ok(Ok(warnings)) => BrokerCheck::Checked(warnings),
-            Ok(Err(error)) => BrokerCheck::Failed(describe(&error)),
-            Err(_) => away(format!("no answer within {:?}", self.timeout)),
-        }
-    }
-
     fn say_where(&self) {
         let section = &self.outbox.section;
         let scheme = self
@@ -272,36 +238,6 @@ fn without_login(address: &str) -> Option<String> {
     let host = address.host_str()?;
     let port = address.port().map(|port| format!(":{port}"));
     (address.scheme() != "sqlite").then(|| format!("{host}{}{}", port.unwrap_or_default(), address.path()))
-}
-
-pub(super) fn configured(arguments: &PlaceArguments) -> Result<Config, ConfigError> {
-    invocation::remember(arguments.config.as_deref(), arguments.outbox.as_deref());
-    Config::load(arguments.config.as_deref(), &Environment::of_process())
-}
-
-fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, bool), CommandError> {
-    let config = configured(arguments).map_err(CommandError::configuration)?;
-    let Some(name) = &arguments.outbox else {
-        return Ok((config.outboxes, config.production));
-    };
-    let names: Vec<String> = config
-        .outboxes
-        .iter()
-        .map(|outbox| outbox.name().to_owned())
-        .collect();
-    let named: Vec<Outbox> = config
-        .outboxes
-        .into_iter()
-        .filter(|outbox| outbox.name() == name)
-        .collect();
-    if named.is_empty() {
-        let names = names.join("`, `");
-        return Err(CommandError::configuration(format!(
-            "there is no outbox `{}`; the file has `{names}`",
-            name.escape_debug()
-        )));
-    }
-    Ok((named, config.production))
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, answered, input};
 use clap::Args;
 use outbox::inbox::EventOutcomes;
-use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict, answered, input};
 use time::OffsetDateTime;
 
 use super::arguments::PlaceArguments;
@@ -45,19 +45,18 @@ impl ProveCommand {
             ));
         }
         let place = Place::open(&self.place).await?;
-        let reading = place.reading(1).await?;
         let publisher = place.publisher().await.map_err(CommandError::failed)?;
-        let inboxes = self.inboxes(&reading).await?;
-        let kept = rows_kept(&place).or_registered(&reading.store);
+        let inboxes = self.inboxes(&place).await?;
+        let kept = rows_kept(&place).or_registered(&place.store);
         let request = ProofRequest {
-            rows_kept: reading.ask(kept).await?,
+            rows_kept: place.ask(kept).await?,
             shown: self.limit,
             stream: Some(place.outbox.section.stream.name.clone()),
             ..ProofRequest::new(self.since, self.until)
         };
         let floors = async || answered(place.timeout, self.floors(&place)).await;
-        let proving = outbox_admin::prove(&reading.store, &publisher, &inboxes, floors, &request);
-        let proof = reading.carry_out(proving).await?;
+        let proving = crate::admin::prove(&place.store, &publisher, &inboxes, floors, &request);
+        let proof = place.carry_out(proving).await?;
         output::one(self.place.output, &proof)?;
         if proof.outbox.committed == 0 && proof.verdict == Verdict::CannotTell {
             say("the outbox has no message of this span");
@@ -72,8 +71,7 @@ impl ProveCommand {
 
     async fn inboxes(&self, place: &Place) -> Result<Vec<EventOutcomes>, CommandError> {
         let mut inboxes = Vec::new();
-        for other in Place::open_all_with_stream_of(place, &self.place).await? {
-            let other = other.reading(1).await?;
+        for other in Place::open_all_with_stream_of(place, &self.place.file).await? {
             let names = other.outbox.table_names().map_err(CommandError::configuration)?;
             inboxes.push(EventOutcomes::new(other.store.connection().clone()).with_names(names));
         }

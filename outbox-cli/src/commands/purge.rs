@@ -5,10 +5,10 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{Command, input};
 use clap::Args;
 use outbox::core::{Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _};
 use outbox::inbox::DeadLetters;
-use outbox_admin::{Command, input};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
@@ -40,7 +40,7 @@ impl PurgeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open_to_change(&self.place).await?;
         let (mut plan, messages) = place
-            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
+            .ask(crate::admin::preview_forget(&place.store, &self.aggregates))
             .await?;
         if self.make.yes {
             return self.apply(&place, plan.is_possible, messages).await;

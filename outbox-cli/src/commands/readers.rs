@@ -1,9 +1,9 @@
 //! Consumers of a message on the stream, with their inbox rows.
 
+use crate::admin::{Numbers, Reader, Readers, answered};
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
 use outbox::nats::{JetStreamPublisher, StreamReading};
-use outbox_admin::{Numbers, Reader, Readers, answered, earlier_events};
 
 use super::place::Place;
 use super::stream;
@@ -27,25 +27,11 @@ pub(super) async fn of(
     if readers.is_empty() {
         return Ok(Readers::default());
     }
-    let mut events = vec![message.event_id];
-    let mut unseen = Vec::new();
-    let mut earlier = Vec::new();
-    match place.ask(earlier_events(&place.store, message)).await {
-        Ok(found) => earlier = found,
-        Err(error) => {
-            unseen.push(format!("earlier events of its aggregate: {error}"));
-        }
-    }
-    events.extend(earlier.iter().map(|(event, _)| *event));
-    let view = inboxes(place, places, client.clone(), &events).await;
-    // Positions help only for delivered messages without an inbox row.
-    let has_row = |reader: &Reader| {
-        let mut rows = view.rows.iter();
-        rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
-    };
+    let view = inboxes(place, places, client.clone(), &[message.event_id]).await;
+    let has_row = |reader: &Reader| view.rows.iter().any(|row| row.effect.consumer == reader.consumer);
     let open = |reader: &&mut Reader| reader.delivered >= stream_sequence && !has_row(reader);
     let open: Vec<&mut Reader> = readers.iter_mut().filter(open).collect();
-    let uncounted = count(
+    let mut unseen = count(
         place,
         places,
         (client.clone(), publisher),
@@ -54,16 +40,15 @@ pub(super) async fn of(
     )
     .await;
     // Both reads use the same databases, so `view.unseen` already reports the same error.
-    if view.unseen.is_empty() {
-        unseen.extend(uncounted);
+    if !view.unseen.is_empty() {
+        unseen = view.unseen;
     }
-    unseen.extend(view.unseen);
     // A paused consumer without a visible pause looks idle.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
     {
         let names: Vec<String> = readers.iter().map(|reader| reader.consumer.clone()).collect();
-        let rows = place.ask(outbox_admin::consumers(&consumers, names)).await;
+        let rows = place.ask(crate::admin::consumers(&consumers, names)).await;
         for row in rows.unwrap_or_default() {
             let is_it = |reader: &&mut Reader| reader.consumer == row.consumer;
             if let Some(reader) = readers.iter_mut().find(is_it) {
@@ -73,7 +58,6 @@ pub(super) async fn of(
     }
     Ok(Readers {
         readers,
-        earlier,
         rows: view.rows,
         unseen,
     })

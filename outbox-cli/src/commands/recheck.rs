@@ -1,10 +1,10 @@
 //! Checks messages to be retried against NATS. Publishes nothing.
 
+use crate::admin::doctor::{WITHOUT_LIMIT_PER_SUBJECT, doubled};
+use crate::admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, quoted};
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
-use outbox_admin::doctor::{WITHOUT_LIMIT_PER_SUBJECT, doubled};
-use outbox_admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, quoted};
 
 use crate::output::{self, plain};
 

@@ -6,11 +6,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::admin::input;
 use clap::Args;
 use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
 use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
 use outbox::nats::JetStreamPublisher;
-use outbox_admin::input;
 use serde::Serialize;
 use time::OffsetDateTime;
 

@@ -1,10 +1,10 @@
 //! `outbox resume`: ends a back-off or a pause.
 
+use crate::admin::{StreamView as _, answered, input, publishing_of};
 use clap::Args;
 use outbox::core::{
     Aggregate, Operation, OperationKind, OperationScope, OutboxAudit as _, OutboxStore as _, StoreError,
 };
-use outbox_admin::{StreamView as _, answered, input, publishing_of};
 
 use super::arguments::PlaceArguments;
 use super::intent::MakeArguments;
@@ -42,12 +42,12 @@ impl ResumeCommand {
     }
 
     async fn end_back_off(&self, place: &Place, aggregate: &Aggregate) -> Result<Outcome, CommandError> {
-        let preview = outbox_admin::preview_resume(&place.store, aggregate);
+        let preview = crate::admin::preview_resume(&place.store, aggregate);
         let mut preview = place.ask(preview).await?;
         if !self.make.yes && preview.is_possible {
-            let stream = Stream::new(place, &self.place);
+            let stream = Stream::new(place, &self.place.file);
             let broker = answered(place.timeout, stream.refuses()).await;
-            let causes = outbox_admin::causes_of_aggregate(&place.store, aggregate, broker);
+            let causes = crate::admin::causes_of_aggregate(&place.store, aggregate, broker);
             preview.causes = place.ask(causes).await?;
         }
         if !self.make.yes || !preview.is_possible {
@@ -66,7 +66,7 @@ impl ResumeCommand {
 
     async fn end_pause(&self, place: &Place) -> Result<Outcome, CommandError> {
         let aggregate_type = self.aggregate_type.as_deref();
-        let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
+        let preview = crate::admin::preview_unpause(&place.store, aggregate_type);
         let preview = place.ask(preview).await?;
         if !self.make.yes {
             return previewed(self.place.output, &preview);

@@ -4,10 +4,10 @@
 //! sessions are read-only.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::web::Dashboard;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -18,17 +18,17 @@ use clap::Args;
 use outbox::core::shutdown;
 use outbox::inbox::DeadLetters;
 use outbox::sea_orm::SqlStore;
-use outbox_admin::web::{Access, Dashboard};
 use tokio::net::TcpListener;
 
-use super::arguments::{EXIT_CODES, PlaceArguments, parse_timeout};
+use super::arguments::{EXIT_CODES, FileArguments, parse_timeout};
 use super::http_server::{self, Bounds};
-use super::place::{Place, configured};
+use super::place::Place;
 use super::relay::logging;
+use super::sessions::Sessions;
 use super::stream_view::Stream;
-use crate::config::Environment;
+use crate::config::{Environment, Outbox};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{Format, say};
+use crate::output::say;
 
 const READERS: u32 = 4;
 
@@ -44,12 +44,9 @@ const LINGER: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ServeCommand {
-    /// Configuration file. Without a file, all settings have their defaults.
-    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// Name of the outbox in the file. Required if the file has several.
-    #[arg(long, value_name = "NAME")]
-    pub outbox: Option<String>,
+    /// The file.
+    #[command(flatten)]
+    pub file: FileArguments,
     /// Timeout of each answer of the database or NATS.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     pub timeout: Duration,
@@ -71,37 +68,25 @@ impl ServeCommand {
             )));
         }
         let environment = Environment::of_process();
-        let config = configured(&self.arguments()).map_err(CommandError::configuration)?;
+        let (config, outbox) = self.file.load_one()?;
         let filter = logging::filter(&environment).map_err(CommandError::configuration)?;
-        let dashboard = self.dashboard().await?;
+        let dashboard = self.dashboard(outbox).await?;
         logging::start(&config.log, filter);
-        let visitors = Arc::new(Visitors {
-            access: Access::new("local"),
-            hosts: self.host.clone(),
-        });
+        let hosts: Arc<[String]> = self.host.clone().into();
         let router = dashboard.router();
-        self.serve(router.layer(middleware::from_fn_with_state(visitors, let_in)))
+        self.serve(router.layer(middleware::from_fn_with_state(hosts, let_in)))
             .await
     }
 
-    async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
-        let arguments = self.arguments();
-        let place = Place::open(&arguments).await?.reading(READERS).await?;
+    async fn dashboard(&self, outbox: Outbox) -> Result<Dashboard<SqlStore>, CommandError> {
+        let place = Place::connect(outbox, self.timeout, false, Sessions::Reading, READERS).await?;
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
-        Ok(Dashboard::new(place.outbox.name(), place.store.clone())
-            .with_dead_letters(letters)
-            .with_timeout(self.timeout)
-            .with_stream(Stream::new(&place, &arguments)))
-    }
-
-    fn arguments(&self) -> PlaceArguments {
-        PlaceArguments {
-            config: self.config.clone(),
-            outbox: self.outbox.clone(),
-            timeout: self.timeout,
-            output: Format::default(),
-        }
+        let mut dashboard = Dashboard::new(place.outbox.name(), place.store.clone());
+        dashboard.letters = Some(letters);
+        dashboard.timeout = self.timeout;
+        dashboard.stream = Arc::new(Stream::new(&place, &self.file));
+        Ok(dashboard)
     }
 
     async fn serve(&self, router: Router) -> Result<Outcome, CommandError> {
@@ -124,23 +109,17 @@ impl ServeCommand {
     }
 }
 
-struct Visitors {
-    access: Access,
-    hosts: Vec<String>,
-}
-
 /// Rejects unknown host names against DNS rebinding: a foreign site could resolve its own name
 /// to this machine.
-async fn let_in(State(visitors): State<Arc<Visitors>>, mut request: Request, next: Next) -> Response {
+async fn let_in(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let host = host.map(without_port).unwrap_or_default();
     let local = ["localhost", "127.0.0.1", "[::1]"];
-    let mut known = local.into_iter().chain(visitors.hosts.iter().map(String::as_str));
+    let mut known = local.into_iter().chain(hosts.iter().map(String::as_str));
     if !known.any(|known| known.eq_ignore_ascii_case(host)) {
         let why = "unknown host name; use localhost, or start with `--host NAME`\n";
         return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
     }
-    request.extensions_mut().insert(visitors.access.clone());
     next.run(request).await
 }
 

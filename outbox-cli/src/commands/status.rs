@@ -3,22 +3,26 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::admin::{BacklogCounts, BrokerCheck, Forecast, State, Status, StreamView as _, answered};
 use clap::Args;
-use outbox_admin::doctor::StreamFacts;
-use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status, answered};
+use outbox::core::OutboxStore as _;
 use serde::Serialize;
+use tokio::time::Instant;
 
-use super::arguments::{ForecastArguments, PlaceArguments};
+use super::arguments::PlaceArguments;
 use super::place::Place;
 use super::relay::log;
 use super::relay::log_row::LogRow;
-use super::{doctor, foresee, stream, text};
+use super::sessions::Sessions;
+use super::stream_view::Stream;
+use super::{doctor, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::invocation;
 use crate::output::{self, Print, plain, say};
 
 const CONSUMERS_MAX: Duration = Duration::from_secs(5);
 
+/// Least time between two counts of a large backlog.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
 /// Arguments of `outbox status`.
@@ -27,21 +31,15 @@ pub struct StatusCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Forecast option.
-    #[command(flatten)]
-    pub forecast: ForecastArguments,
 }
 
 impl StatusCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let (mut rows, mut failure) = (Vec::new(), None);
-        for place in Place::open_all(&self.place).await? {
-            let Look {
-                broker,
-                stream,
-                consumers,
-            } = look(&place).await;
-            let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
+        for place in Place::open_all(&self.place, Sessions::Reading).await? {
+            let stream = Stream::new(&place, &self.place.file);
+            let broker = stream.broker().await;
+            let mut status = match place.ask(crate::admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
                 Err(error) => {
                     if let Some(earlier) = failure.replace(error) {
@@ -50,8 +48,15 @@ impl StatusCommand {
                     continue;
                 }
             };
-            if let Some(stream) = &stream {
-                status.see_stream(stream);
+            let counted = Instant::now();
+            let mut consumers = Err("the stream was not found, or nats does not answer".to_owned());
+            if let BrokerCheck::Checked(_) = broker {
+                if let Ok(Some(stream)) = answered(place.timeout, stream.filled()).await {
+                    status.see_stream(&stream);
+                }
+                // NATS does not answer a login without the right.
+                let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
+                consumers = answered(bound, stream.watched()).await;
             }
             if status.relays.alive == 0 && doctor::only_reads(&place).await {
                 let what = "new sessions of the database only read (`default_transaction_read_only` or \
@@ -59,21 +64,20 @@ impl StatusCommand {
                 status.add_cause(State::Stuck, what, "outbox doctor");
             }
             let consumers_unseen = match consumers {
-                Ok((rows, unseen)) => {
+                Ok(rows) => {
                     status.see_consumers(&rows);
-                    unseen.or_else(|| stream::unseen(&rows))
+                    stream::unseen(&rows)
                 }
                 Err(error) => Some(error),
             };
-            let log = log::of_status(&place).await;
+            let log = log::row_of(&place).await.unwrap_or_else(|failure| {
+                say(&format!("the log was not checked: {failure}"));
+                None
+            });
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
                 status.add(next.state, next.what.as_str(), next.next.clone());
             }
-            let mut forecast = self.forecast;
-            if !status.backlog.pending_is_exact {
-                forecast.forecast.get_or_insert(RATE_OVER);
-            }
-            let forecast = foresee::foresee(&place, forecast).await?;
+            let forecast = forecast(&place, &status.backlog, counted).await?;
             rows.push(StatusRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
@@ -95,40 +99,18 @@ impl StatusCommand {
     }
 }
 
-struct Look {
-    broker: BrokerCheck,
-    stream: Option<StreamFacts>,
-    /// Consumers, and why dead letters and pauses are unknown; or why all consumers are unknown.
-    consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
-}
-
-async fn look(place: &Place) -> Look {
-    let broker = place.broker().await;
-    let unknown = |broker, error: &str| Look {
-        broker,
-        stream: None,
-        consumers: Err(error.to_owned()),
-    };
-    if !matches!(broker, BrokerCheck::Checked(_)) {
-        return unknown(broker, "the stream was not found, or nats does not answer");
+/// Counts a backlog again that is too large for an exact count, to see its rate.
+async fn forecast(
+    place: &Place,
+    earlier: &BacklogCounts,
+    counted: Instant,
+) -> Result<Option<Forecast>, CommandError> {
+    if earlier.pending_is_exact {
+        return Ok(None);
     }
-    let client = match place.client().await {
-        Ok(client) => client,
-        Err(error) => return unknown(broker, &error.to_string()),
-    };
-    let filled = answered(place.timeout, stream::filled(place, client.clone())).await;
-    // NATS does not answer a login without the right.
-    let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
-    let consumers = async {
-        let watched = stream::watched(place, client).await;
-        watched.map_err(|error| error.to_string())
-    };
-    let consumers = answered(bound, consumers).await;
-    Look {
-        broker,
-        stream: filled.ok(),
-        consumers,
-    }
+    tokio::time::sleep_until(counted + RATE_OVER).await;
+    let now = place.ask(place.store.backlog()).await?.into();
+    Ok(Forecast::of_backlog(earlier, &now, counted.elapsed()))
 }
 
 pub(super) fn sentence(outbox: &str, stream: &str, state: State) -> String {
@@ -143,7 +125,7 @@ struct StatusRow {
     status: Status,
     /// The log's state; `null` without a log.
     log: Option<LogRow>,
-    /// Forecast; `null` unless requested.
+    /// Forecast of a backlog beyond 100,000 messages; `null` for an exact count.
     forecast: Option<Forecast>,
     /// Consumer facts that could not be read; `null` if complete.
     consumers_unseen: Option<String>,
@@ -153,13 +135,6 @@ impl StatusRow {
     fn name_outbox(&mut self) {
         for reason in &mut self.status.reasons {
             invocation::name_outbox(&mut reason.next, &self.outbox);
-        }
-        for prospect in self
-            .forecast
-            .iter_mut()
-            .flat_map(|forecast| &mut forecast.prospects)
-        {
-            invocation::name_outbox(&mut prospect.next, &self.outbox);
         }
     }
 }
@@ -190,6 +165,9 @@ impl Print for StatusRow {
             oldest.unwrap_or_else(|| "-".to_owned()),
             BacklogCounts::text(backlog.dead_letters)
         );
+        if let Some(forecast) = &self.forecast {
+            let _ = writeln!(text, "            {}", plain(&forecast.what));
+        }
         let _ = writeln!(
             text,
             "aggregates  blocked {}, of which halted {}",
@@ -225,9 +203,6 @@ impl Print for StatusRow {
         }
         if let Some(log) = &self.log {
             let _ = writeln!(text, "{}", log.line());
-        }
-        if let Some(forecast) = &self.forecast {
-            text.push_str(&foresee::lines(forecast));
         }
         text
     }

@@ -1,8 +1,10 @@
 //! Reads a stream and its consumers from NATS and the inbox tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::admin::ConsumerRow;
+use crate::admin::doctor::StreamFacts;
 use futures_util::TryStreamExt as _;
 use outbox::core::describe;
 use outbox::inbox::{Consumers, ConsumersError};
@@ -13,12 +15,14 @@ use outbox::nats::async_nats::jetstream::stream::{
     DiscardPolicy, Info, RetentionPolicy, StorageType, Stream as Handle,
 };
 use outbox::nats::async_nats::{Client, jetstream};
-use outbox_admin::ConsumerRow;
-use outbox_admin::doctor::StreamFacts;
 use tokio::time::Instant;
 
 use super::place::Place;
 use crate::failure::CommandError;
+
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+const WATCHED_FOR: Duration = Duration::from_secs(3);
+pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
 
 pub(super) fn consumers_of(
     place: &Place,
@@ -63,36 +67,21 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
     }
 }
 
-const WATCH_EVERY: Duration = Duration::from_millis(500);
-const WATCHED_FOR: Duration = Duration::from_secs(3);
-pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
-
-/// Consumers of the stream and paused consumers. Without inbox tables, returns the reason why dead
-/// letters and pauses are unknown.
-pub(super) async fn rows(
-    place: &Place,
-    client: Client,
-) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
+/// Consumers of the stream and paused consumers. Without inbox tables, each row has the reason why
+/// its dead letters and pauses are unknown.
+pub(super) async fn rows(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
     let consumers = consumers_of(place, client.clone())?;
     let names = names_on_stream(place, client).await?;
-    look(place, &consumers, names).await
-}
-
-async fn look(
-    place: &Place,
-    consumers: &Consumers<JetStreamSubscriber>,
-    names: BTreeSet<String>,
-) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
-    match tokio::time::timeout(place.timeout, outbox_admin::consumers(consumers, names.clone())).await {
+    match tokio::time::timeout(place.timeout, crate::admin::consumers(&consumers, names.clone())).await {
         Ok(Err(ConsumersError::Database(error))) => {
-            let looked = place.ask(outbox_admin::consumers_on_stream(consumers, names));
+            let looked = place.ask(crate::admin::consumers_on_stream(&consumers, names));
             let (mut rows, unseen) = (looked.await?, place.explain(&error));
             for row in &mut rows {
                 row.unseen = Some(unseen.clone());
             }
-            Ok((rows, Some(unseen)))
+            Ok(rows)
         }
-        Ok(rows) => Ok((place.ask(std::future::ready(rows)).await?, None)),
+        Ok(rows) => place.ask(std::future::ready(rows)).await,
         Err(_) => Err(CommandError::failed(format!(
             "no answer within {:?}",
             place.timeout
@@ -100,45 +89,37 @@ async fn look(
     }
 }
 
-pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
-    let unseen = rows.iter().filter_map(|row| {
-        let why = row.unseen.as_ref()?;
-        Some(format!("{}: {why}", row.consumer))
-    });
-    let unseen: Vec<String> = unseen.collect();
-    (!unseen.is_empty()).then(|| unseen.join("; "))
-}
-
 /// As [`rows`], but observes doubtful consumers again for up to [`WATCHED_MAX`].
-pub(super) async fn watched(
-    place: &Place,
-    client: Client,
-) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
+pub(super) async fn watched(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
     let consumers = consumers_of(place, client.clone())?;
-    let names = names_on_stream(place, client).await?;
-    let (mut rows, unseen) = look(place, &consumers, names).await?;
-    watch(&consumers, &mut rows).await;
-    Ok((rows, unseen))
-}
-
-/// Observes doubtful consumers again, for at most [`WATCHED_MAX`]. An error keeps earlier
-/// observations.
-pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut [ConsumerRow]) {
+    let mut rows = rows(place, client).await?;
     let begun = Instant::now();
     let watching = async {
         while begun.elapsed() < WATCHED_FOR && rows.iter().any(ConsumerRow::is_doubtful) {
             tokio::time::sleep(WATCH_EVERY).await;
             for row in rows.iter_mut().filter(|row| row.is_doubtful()) {
-                let Ok(standing) = consumers.standing(&row.consumer).await else {
-                    return;
-                };
-                if let Some(standing) = standing {
+                // The earlier observations count if this one fails.
+                if let Ok(Some(standing)) = consumers.standing(&row.consumer).await {
                     row.look_again(&standing, begun.elapsed());
                 }
             }
         }
     };
     let _ = tokio::time::timeout(WATCHED_MAX, watching).await;
+    Ok(rows)
+}
+
+/// Each reason once, with the names of its consumers.
+pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in rows {
+        let names = row.unseen.as_deref().map(|why| reasons.entry(why).or_default());
+        names.into_iter().for_each(|names| names.push(&row.consumer));
+    }
+    let reasons = reasons
+        .iter()
+        .map(|(why, names)| format!("{}: {why}", names.join(", ")));
+    Some(reasons.collect::<Vec<_>>().join("; ")).filter(|reasons| !reasons.is_empty())
 }
 
 pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamFacts, String> {

@@ -2,18 +2,18 @@
 //!
 //! NATS is connected once, on demand, and reconnects by itself.
 
-use async_trait::async_trait;
-use outbox::Failure;
-use outbox::core::{EventId, Message, StreamSearch as _, describe};
-use outbox::nats::JetStreamPublisher;
-use outbox::nats::async_nats::Client;
-use outbox_admin::doctor::StreamFacts;
-use outbox_admin::{
+use crate::admin::doctor::StreamFacts;
+use crate::admin::{
     BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamView, answered, effects,
 };
+use async_trait::async_trait;
+use outbox::Failure;
+use outbox::core::{EventId, Message, Publisher as _, StreamSearch as _, describe};
+use outbox::nats::JetStreamPublisher;
+use outbox::nats::async_nats::Client;
 use tokio::sync::OnceCell;
 
-use super::arguments::PlaceArguments;
+use super::arguments::FileArguments;
 use super::place::Place;
 use super::prove::rows_kept;
 use super::relay::log;
@@ -22,24 +22,24 @@ use crate::failure::CommandError;
 
 pub(super) struct Stream {
     place: Place,
-    arguments: PlaceArguments,
+    file: FileArguments,
     /// Outboxes of the file on this stream, as read-only sessions.
     places: OnceCell<Vec<Place>>,
     client: OnceCell<Client>,
 }
 
 impl Stream {
-    pub(super) fn new(place: &Place, arguments: &PlaceArguments) -> Self {
+    pub(super) fn new(place: &Place, file: &FileArguments) -> Self {
         Self {
             place: place.clone(),
-            arguments: arguments.clone(),
+            file: file.clone(),
             places: OnceCell::new(),
             client: OnceCell::new(),
         }
     }
 
     async fn places(&self) -> Result<&[Place], String> {
-        let open = async || Place::open_all_with_stream_of(&self.place, &self.arguments).await;
+        let open = async || Place::open_all_with_stream_of(&self.place, &self.file).await;
         let places = self.places.get_or_try_init(open).await.map_err(text)?;
         Ok(places)
     }
@@ -47,6 +47,12 @@ impl Stream {
     async fn client(&self) -> Result<Client, Failure> {
         let client = self.client.get_or_try_init(async || self.place.client().await);
         client.await.cloned()
+    }
+
+    /// As [`StreamView::consumers`], but observes doubtful consumers again.
+    pub(super) async fn watched(&self) -> Result<Vec<ConsumerRow>, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        stream::watched(&self.place, client).await.map_err(text)
     }
 
     async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
@@ -99,7 +105,16 @@ pub(super) fn text(error: CommandError) -> String {
 #[async_trait]
 impl StreamView for Stream {
     async fn broker(&self) -> BrokerCheck {
-        self.place.broker_by(self.publisher().await).await
+        let away = |error: String| BrokerCheck::Failed(format!("cannot reach nats from this host: {error}"));
+        let publisher = match self.publisher().await {
+            Ok(publisher) => publisher,
+            Err(error) => return away(error.to_string()),
+        };
+        match tokio::time::timeout(self.place.timeout, publisher.preflight()).await {
+            Ok(Ok(warnings)) => BrokerCheck::Checked(warnings),
+            Ok(Err(error)) => BrokerCheck::Failed(describe(&error)),
+            Err(_) => away(format!("no answer within {:?}", self.place.timeout)),
+        }
     }
 
     async fn locate(&self, message: &Message) -> Result<Option<u64>, String> {
@@ -113,8 +128,7 @@ impl StreamView for Stream {
 
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
-        let (rows, _) = stream::rows(&self.place, client).await.map_err(text)?;
-        Ok(rows)
+        stream::rows(&self.place, client).await.map_err(text)
     }
 
     async fn filled(&self) -> Result<Option<StreamFacts>, String> {
@@ -135,7 +149,8 @@ impl StreamView for Stream {
     }
 
     async fn log(&self) -> Result<Option<Reason>, String> {
-        log::fault_of(&self.place).await
+        let row = log::row_of(&self.place).await.map_err(text)?;
+        Ok(row.and_then(|row| row.next))
     }
 
     fn rows_kept(&self) -> RowsKept {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use outbox_admin::Columns;
-pub(super) use outbox_admin::words::{compact as duration, counted, utc as time};
+use crate::admin::Columns;
+pub(super) use crate::admin::words::{compact as duration, counted, utc as time};
 
 use crate::output::plain;
 

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{Command, Timeline, input};
 use clap::Args;
 use outbox::core::{Aggregate, Selection};
-use outbox_admin::{Command, Timeline, input};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments};
@@ -41,7 +41,7 @@ impl TimelineCommand {
         };
         let reading = Timeline::of(&place.store, &self.aggregate, selection, self.limit.limit);
         let mut timeline = place.ask(reading).await?;
-        let stream = Stream::new(&place, &self.place);
+        let stream = Stream::new(&place, &self.place.file);
         timeline.follow(&place.store, &stream, place.timeout).await;
         output::one(self.place.output, &timeline)?;
         if timeline.events.is_empty() {

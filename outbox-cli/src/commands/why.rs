@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::admin::{Cause, Explanation, Finding, MessageOrAggregate, Question};
 use clap::Args;
-use outbox_admin::{Cause, Explanation, Finding, MessageOrAggregate, Question};
 
 use super::arguments::{PlaceArguments, parse_subject};
 use super::place::Place;
@@ -26,7 +26,7 @@ impl WhyCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
         let question = place.ask(Question::of(&place.store, &self.subject)).await?;
-        let stream = Stream::new(&place, &self.place);
+        let stream = Stream::new(&place, &self.place.file);
         let explanation = question.explain(&place.store, &stream, place.timeout).await;
         output::one(self.place.output, &explanation)?;
         let is_absent = |finding: &Finding| finding.cause == Cause::NotRecorded;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_admin::input;
+use crate::admin::input;
 use serde::{Deserialize, Deserializer};
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use outbox_admin::Column;
+use crate::admin::Column;
 
 use crate::plain::plain;
 

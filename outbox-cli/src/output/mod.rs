@@ -1,6 +1,6 @@
 //! Output of commands: data to standard output, messages to standard error.
 //!
-//! Invariant: JSON keys are the fields of `outbox-admin`. Output contains no raw control
+//! Invariant: JSON keys are the fields of `admin`. Output contains no raw control
 //! characters, so ids and errors cannot control a terminal; JSON escapes them.
 
 mod grid;
@@ -8,8 +8,8 @@ mod grid;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
+use crate::admin::{Columns, Command, Next};
 use clap::ValueEnum;
-use outbox_admin::{Columns, Command, Next};
 use serde::Serialize;
 
 pub(crate) use crate::plain::plain;

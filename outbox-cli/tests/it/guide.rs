@@ -1,8 +1,8 @@
 //! The guide matches the program: configurations, commands, defaults and causes.
 
-use clap::Parser;
-use outbox_admin::Cause;
-use outbox_admin::doctor::Check;
+use clap::{Parser, ValueEnum as _};
+use outbox_cli::admin::Cause;
+use outbox_cli::admin::doctor::Check;
 use outbox_cli::config::{Config, Environment, File};
 use outbox_cli::{Outcome, Program};
 
@@ -82,10 +82,10 @@ fn guide_has_the_default_address() {
 
 #[test]
 fn guide_lists_all_causes_checks_and_exit_codes() {
-    for cause in Cause::ALL {
+    for cause in Cause::value_variants() {
         assert!(COMMANDS.contains(&format!("| `{}` | ", cause)), "{cause:?}");
     }
-    for check in Check::ALL {
+    for check in Check::value_variants() {
         assert!(COMMANDS.contains(&format!("| `{}` | ", check)), "{check:?}");
     }
     for outcome in [

@@ -5,6 +5,7 @@
     reason = "a panic of unwrap fails the test with its line"
 )]
 
+mod admin;
 mod config;
 mod deploy;
 mod flood;

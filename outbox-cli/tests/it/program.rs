@@ -6,7 +6,7 @@ use std::path::Path;
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use outbox::testing::{backend_url, eventually};
-use outbox_admin::rights::Role;
+use outbox_cli::admin::rights::Role;
 use outbox_test_servers::Server;
 use serde_json::Value;
 
@@ -387,18 +387,6 @@ async fn two_outboxes_have_metrics_of_their_own() {
     program.terminate();
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
     place.close().await;
-}
-
-#[test]
-fn print_config_prints_the_default_file() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_outbox"))
-        .args(["print", "config"])
-        .output()
-        .unwrap();
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        outbox_cli::config::DEFAULT_FILE
-    );
 }
 
 on_each_database!(relay_publishes_and_releases_leases_on_signal);

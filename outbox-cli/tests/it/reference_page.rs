@@ -6,8 +6,8 @@ use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory as _};
 use outbox::core::telemetry::{METRICS, Metric};
-use outbox_admin::rights::{GRANTS, When};
 use outbox_cli::Program;
+use outbox_cli::admin::rights::{GRANTS, When};
 
 const COMMON: usize = 10;
 
@@ -40,7 +40,7 @@ Generated from the table that `outbox print grants` uses. `operator` includes `v
             When::Always => String::new(),
             other => format!(", {other}"),
         };
-        let (role, object, why) = (grant.role.as_str(), grant.object.name(), grant.why);
+        let (role, object, why) = (grant.role, grant.object.name(), grant.why);
         let rights = grant.privileges.join(", ");
         let _ = writeln!(page, "| `{role}` | `{object}` | {rights} | {why}{when} |");
     }

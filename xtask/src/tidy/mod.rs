@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn code_matches_no_words_of_a_message() {
         let code = |call: &str| format!("//! A.\nfn f(text: &str) -> bool {{ text.{call} }}\n");
-        let path = "outbox-admin/src/words.rs";
+        let path = "outbox-cli/src/admin/words.rs";
         check(
             path,
             &code("contains(\"as table owner\")"),

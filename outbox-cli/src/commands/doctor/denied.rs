@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::admin::Next;
+use crate::admin::doctor::{Check, Diagnosis, Examination};
 use outbox::nats::Denial;
 use outbox::nats::async_nats::Event;
-use outbox_admin::Next;
-use outbox_admin::doctor::{Check, Diagnosis, Examination};
 
 use crate::config::Outbox;
 

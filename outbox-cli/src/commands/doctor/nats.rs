@@ -1,40 +1,32 @@
 //! Reads settings of the stream and its consumers for `outbox doctor`. No message is consumed.
 
-use std::time::Duration;
-
-use futures_util::TryStreamExt as _;
-use outbox::core::{FailureClass, PublishError, Publisher as _, describe};
-use outbox::nats::async_nats::jetstream::consumer;
-use outbox::nats::async_nats::{Client, jetstream};
-use outbox::nats::{JetStreamPublisher, StreamOutlook};
-use outbox_admin::doctor::{
-    Check, ConsumerFacts, Diagnosis, Examination, MAX_BYTES, Wanted, inbox_memory, of_consumer, of_stream,
+use crate::admin::doctor::{
+    Check, Diagnosis, Examination, MAX_BYTES, Wanted, inbox_memory, of_consumer, of_stream,
 };
-use outbox_admin::{Command, ConsumerRow, Next, quoted};
+use crate::admin::{Command, Next, quoted};
+use outbox::core::{FailureClass, PublishError, Publisher as _, describe};
+use outbox::nats::async_nats::Client;
+use outbox::nats::{JetStreamPublisher, StreamOutlook};
 
 use super::denied::Denied;
 use crate::commands::place::Place;
 use crate::commands::stream::{self, WATCHED_MAX};
-use crate::failure::CommandError;
 
-const OF_STREAM: [Check; 1] = [Check::ConsumerBehind];
+fn away(error: String) -> Diagnosis {
+    Diagnosis::failed(
+        Check::Nats,
+        error,
+        "a reachable server, and a valid login",
+        Next::advice("correct NATS_URL or NATS_CREDS, or start the server"),
+    )
+}
 
-const OF_TABLES: [Check; 3] = [
-    Check::ConsumerPaused,
-    Check::ConsumerDeadLetters,
-    Check::InboxMemory,
-];
-
-pub(super) async fn look(
-    place: &Place,
-    wanted: &Wanted,
-    as_relay: bool,
-    found: &mut Examination,
-) -> Result<(), CommandError> {
+pub(super) async fn look(place: &Place, wanted: &Wanted, as_relay: bool, found: &mut Examination) {
     let denied = Denied::default();
-    ask(place, wanted, &denied, found).await?;
+    if let Err(finding) = ask(place, wanted, &denied, found).await {
+        found.findings.push(finding);
+    }
     denied.tell(&place.outbox, as_relay, found);
-    Ok(())
 }
 
 async fn ask(
@@ -42,52 +34,24 @@ async fn ask(
     wanted: &Wanted,
     denied: &Denied,
     found: &mut Examination,
-) -> Result<(), CommandError> {
-    let away = |error: String| {
-        Diagnosis::failed(
-            Check::Nats,
-            error,
-            "a reachable server, and a valid login",
-            Next::advice("correct NATS_URL or NATS_CREDS, or start the server"),
-        )
-    };
-    let unanswered = || away(format!("no answer within {:?}", place.timeout));
+) -> Result<(), Diagnosis> {
     let heard = denied.clone();
-    let publisher = match place.publisher_telling(move |event| heard.hear(event)).await {
-        Ok(publisher) => publisher,
-        Err(error) => {
-            found.findings.push(away(error.to_string()));
-            return Ok(());
+    let publisher = place.publisher_telling(move |event| heard.hear(event)).await;
+    let publisher = publisher.map_err(|error| away(error.to_string()))?;
+    let silent = |_| away(format!("no answer within {:?}", place.timeout));
+    let checked = tokio::time::timeout(place.timeout, publisher.preflight()).await;
+    match checked.map_err(silent)? {
+        Err(error) if error.class() == FailureClass::Configuration => {
+            found.made(Check::Nats..=Check::Nats);
+            return Err(unfit_stream(place, &publisher, wanted, &error).await);
         }
+        // Own rules of `outbox doctor` give more details than the preflight warnings.
+        checked => checked.map_err(|error| away(describe(&error)))?,
     };
-    match tokio::time::timeout(place.timeout, publisher.preflight()).await {
-        // Own rules of `outbox doctor` give more details than these preflight warnings.
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) if error.class() == FailureClass::Configuration => {
-            found.made([Check::Nats]);
-            found
-                .findings
-                .push(unfit_stream(place, &publisher, wanted, &error).await);
-            return Ok(());
-        }
-        Ok(Err(error)) => {
-            found.findings.push(away(describe(&error)));
-            return Ok(());
-        }
-        Err(_) => {
-            found.findings.push(unanswered());
-            return Ok(());
-        }
-    }
     let client = publisher.client().clone();
-    let bound = place.timeout + WATCHED_MAX;
-    let looked = tokio::time::timeout(bound, look_closely(place, client, wanted, found)).await;
-    match looked {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => found.findings.push(away(error)),
-        Err(_) => found.findings.push(unanswered()),
-    }
-    Ok(())
+    let looked = look_closely(place, client, wanted, found);
+    let looked = tokio::time::timeout(place.timeout + WATCHED_MAX, looked).await;
+    looked.map_err(silent)?.map_err(away)
 }
 
 /// Finding for a missing or unsuitable stream, with a command that satisfies all stream checks.
@@ -164,77 +128,33 @@ async fn look_closely(
     wanted: &Wanted,
     found: &mut Examination,
 ) -> Result<(), String> {
-    let settings = &place.outbox.section.stream;
-    let handle = jetstream::new(client.clone())
-        .get_stream(&settings.name)
-        .await
-        .map_err(|error| describe(&error))?;
-    let stream = stream::facts(handle.cached_info(), &client);
-    found.made([
-        Check::Nats,
-        Check::Stream,
-        Check::DuplicateWindow,
-        Check::MaxAge,
-        Check::Discard,
-        Check::MaxBytes,
-        Check::StreamRetention,
-        Check::Replicas,
-        Check::MaxMessagesPerSubject,
-        Check::PayloadLimit,
-        Check::NatsVersion,
-    ]);
+    let stream = stream::filled(place, client.clone()).await?;
+    found.made(Check::Nats..=Check::NatsVersion);
     found.findings.extend(of_stream(&stream, wanted));
-    let consumers: Vec<consumer::Info> = handle
-        .consumers()
-        .try_collect()
-        .await
-        .map_err(|error| describe(&error))?;
-    let durables: Vec<consumer::Info> = consumers
-        .into_iter()
-        .filter(|info| info.config.durable_name.is_some())
-        .collect();
-    if durables.is_empty() {
-        found.made(OF_STREAM.into_iter().chain(OF_TABLES));
-        return Ok(());
+    let rows = stream::watched(place, client).await;
+    let rows = rows.map_err(|error| error.to_string())?;
+    found.made(Check::ConsumerBehind..=Check::ConsumerBehind);
+    match stream::unseen(&rows) {
+        None => found.made(Check::ConsumerPaused..=Check::ConsumerDeadLetters),
+        Some(unseen) => found
+            .unseen
+            .push(format!("dead letters and pauses of consumers: {unseen}")),
     }
-    let (rows, error) = stream::watched(place, client)
-        .await
-        .map_err(|error| error.to_string())?;
-    found.made(OF_STREAM);
-    match error {
-        None => {
-            found.made(OF_TABLES);
-            let unseen = stream::unseen(&rows);
-            let unseen = unseen.map(|unseen| format!("dead letters and pauses of consumers: {unseen}"));
-            found.unseen.extend(unseen);
-        }
-        Some(error) => found.unseen.push(format!(
-            "pauses, dead letters and retention of consumers, because their tables cannot be read here ({error}); if they are in another \
-             database, add an `[[outbox]]` with it to the file"
-        )),
+    let names = place.outbox.table_names().map_err(|error| describe(&error))?;
+    let db = place.store.connection();
+    let table = names.table(db.get_database_backend(), "inbox_messages");
+    let mut unread = None;
+    for row in &rows {
+        let memory = inbox_memory(db, &table, &row.consumer).await;
+        let memory = memory.unwrap_or_else(|error| {
+            unread = Some(place.explain(&error));
+            None
+        });
+        found.findings.extend(of_consumer(row, memory, &stream));
     }
-    for info in durables {
-        let row = rows.iter().find(|row| row.consumer == info.name).cloned();
-        let facts = consumer_facts(place, &info, row).await;
-        found.findings.extend(of_consumer(&facts, &stream));
+    match unread {
+        None => found.made(Check::InboxMemory..=Check::InboxMemory),
+        Some(error) => found.unseen.push(format!("the retention of inboxes: {error}")),
     }
     Ok(())
-}
-
-async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<ConsumerRow>) -> ConsumerFacts {
-    let db = place.store.connection();
-    let table = place
-        .outbox
-        .table_names()
-        .map(|names| names.table(db.get_database_backend(), "inbox_messages"));
-    let memory: Option<Duration> = match table {
-        // The consumer checks already report a missing table.
-        Ok(table) => inbox_memory(db, &table, &info.name).await.ok().flatten(),
-        Err(_) => None,
-    };
-    ConsumerFacts {
-        name: info.name.clone(),
-        row,
-        memory,
-    }
 }

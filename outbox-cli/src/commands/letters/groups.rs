@@ -1,7 +1,7 @@
 //! `outbox dead-letters groups`: groups of failures.
 
+use crate::admin::Command;
 use clap::Args;
-use outbox_admin::Command;
 
 use super::super::arguments::PlaceArguments;
 use super::super::place::Place;
@@ -29,7 +29,7 @@ impl GroupLettersCommand {
             .selection
             .read(&place, &letters, &selection, GROUPED_MAX)
             .await?;
-        let groups = outbox_admin::group_letters(&rows);
+        let groups = crate::admin::group_letters(&rows);
         output::list(self.place.output, &groups)?;
         if !is_complete {
             say(&format!(

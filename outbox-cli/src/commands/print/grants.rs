@@ -5,10 +5,9 @@
 
 use std::fmt::Write as _;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use crate::admin::rights::{Object, Role, When, grants};
 use clap::{Args, ValueEnum};
 use outbox::sea_orm::TableNames;
-use outbox_admin::rights::{Object, Role, When, grants};
 use sea_orm::DbBackend;
 
 use crate::failure::CommandError;
@@ -20,7 +19,7 @@ pub struct GrantsCommand {
     #[arg(long, value_enum)]
     pub database: DatabaseArgument,
     /// Role of the login. May be repeated: a consumer that records is also a `writer`.
-    #[arg(long, value_name = "ROLE", value_parser = roles(), required = true)]
+    #[arg(long, value_name = "ROLE", value_enum, required = true)]
     pub role: Vec<Role>,
     /// The login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
@@ -61,13 +60,6 @@ pub enum TablesArgument {
     Inbox,
 }
 
-fn roles() -> impl TypedValueParser<Value = Role> {
-    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|word| {
-        let role = Role::ALL.into_iter().find(|role| role.as_str() == word);
-        role.ok_or("no role")
-    })
-}
-
 /// Accepts text that is safe inside quotes in SQL and in the nats-server configuration.
 fn parse_name(text: &str) -> Result<String, String> {
     let is_plain = |character: char| {
@@ -98,7 +90,7 @@ impl GrantsCommand {
                 "only PostgreSQL's log can be read; use `--role relay`, and leave out `--log`",
             ));
         }
-        let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+        let words: Vec<String> = roles.iter().map(ToString::to_string).collect();
         let mut text = format!(
             "-- The rights of {user} as {}, for its owner to run.\n",
             words.join(", ")

@@ -18,7 +18,7 @@ pub struct ListRelaysCommand {
 impl ListRelaysCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let rows = place.ask(outbox_admin::relays(&place.store)).await?;
+        let rows = place.ask(crate::admin::relays(&place.store)).await?;
         output::list(self.place.output, &rows)?;
         if rows.iter().any(|row| row.is_alive) {
             return Ok(Outcome::Done);

@@ -2,24 +2,24 @@
 //!
 //! Every change is a recorded operation.
 
+use crate::admin::doctor::{Check, Diagnosis};
+use crate::admin::{Next, Plan, State};
 use clap::{Args, Subcommand};
 use outbox::Failure;
 use outbox::core::log::MessageLog as _;
 use outbox::core::{Operation, OperationKind, OperationScope, OutboxAudit as _, describe};
 use outbox::log::{PostgresLog, SlotStatus};
-use outbox_admin::doctor::{Check, Diagnosis};
-use outbox_admin::{Next, Reason, State};
 use sea_orm::{DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
 
 use super::super::arguments::PlaceArguments;
 use super::super::intent::MakeArguments;
-use super::super::outcome::{PREVIEWED, say_operation};
+use super::super::outcome::{previewed, say_operation};
 use super::super::place::Place;
 use super::log_row::{self, LogRow, is_there};
 use crate::config::Outbox;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Format, say};
+use crate::output::{self, say};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -43,15 +43,20 @@ pub struct LogChangeCommand {
     pub make: MakeArguments,
 }
 
-const INIT: &str = "would create the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
-    \x20 the slot starts after all open transactions have ended, within 30 s\n\
-    \x20 the last step locks the table of messages briefly, and waits for the lock for 2 s, 30 times\n\
-    \x20 from then on only a relay with `log.read = true` publishes new messages: start it at once\n";
-const DROP: &str = "would make the unpublished messages of the log pending, and drop the slot and the publication\n\
-    \x20 without the table outbox_log, all logged messages become pending\n\
-    \x20 it reads the whole table of messages under an exclusive lock: about a second for a million rows\n\
-    \x20 it waits for the lock for 2 s, 30 times, and 90 s for the relay that reads the slot\n\
-    \x20 afterwards polling relays publish everything; a relay with `log.read = true` polls the table until its restart\n";
+const INIT: [&str; 4] = [
+    "the table outbox_log, a publication and a replication slot are created, and the default of the column `status` changes",
+    "the slot starts after all open transactions have ended, within 30 s",
+    "the last step locks the table of messages briefly, and waits for the lock for 2 s, 30 times",
+    "from then on only a relay with `log.read = true` publishes new messages: start it at once",
+];
+
+const DROP: [&str; 5] = [
+    "unpublished messages of the log become pending; the slot and the publication are dropped",
+    "without the table outbox_log, all logged messages become pending",
+    "it reads the whole table of messages under an exclusive lock: about a second for a million rows",
+    "it waits for the lock for 2 s, 30 times, and 90 s for the relay that reads the slot",
+    "afterwards polling relays publish everything; a relay with `log.read = true` polls the table until its restart",
+];
 
 impl LogCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
@@ -81,10 +86,11 @@ impl LogChangeCommand {
         }
         let status = asked(&place).await?;
         if status.is_on && status.takes_new {
-            say("the log is on; nothing would be changed");
-            return show(self.place.output, status);
+            let plan = Plan::nothing("create", log_of(&status), "the log is on");
+            return previewed(self.place.output, &plan);
         }
-        preview(self.place.output, status, INIT)
+        let effects = INIT.map(str::to_owned).into();
+        previewed(self.place.output, &Plan::new("create", log_of(&status), effects))
     }
 
     async fn drop(&self) -> Result<Outcome, CommandError> {
@@ -94,12 +100,12 @@ impl LogChangeCommand {
         let is_left = status.exists || (status.other.is_none() && is_there(&status));
         let is_there = is_left || place.carry_out(log.has_unclaimed()).await?;
         if !is_there {
-            output::one(self.place.output, &LogRow::of(status))?;
-            say("there is no log to remove");
-            return Ok(Outcome::NothingMatched);
+            let plan = Plan::nothing("remove", log_of(&status), "there is no log to remove");
+            return previewed(self.place.output, &plan);
         }
         if !self.make.yes {
-            return preview(self.place.output, status, DROP);
+            let effects = DROP.map(str::to_owned).into();
+            return previewed(self.place.output, &Plan::new("remove", log_of(&status), effects));
         }
         self.make.confirm.check(&place, async { Ok(1) }).await?;
         self.recorded(&place, OperationKind::DropLog, 1, log.drop())
@@ -146,18 +152,8 @@ async fn asked(place: &Place) -> Result<SlotStatus, CommandError> {
     place.ask(log.status()).await
 }
 
-fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Outcome, CommandError> {
-    let mut row = LogRow::of(status);
-    row.would = Some(would);
-    output::one(format, &row)?;
-    say(PREVIEWED);
-    Ok(Outcome::Done)
-}
-
-fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
-    let row = LogRow::of(status);
-    output::one(format, &row)?;
-    Ok(row.next.map_or(Outcome::Done, |next| next.state.into()))
+fn log_of(status: &SlotStatus) -> String {
+    format!("the log {}", status.name)
 }
 
 /// Log findings for `outbox doctor`; none without a log, unless the file requires a log.
@@ -224,27 +220,12 @@ pub(in crate::commands) async fn findings(
 }
 
 /// `None` if the log was never set up or the database has no log.
-pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
-    if place.store.connection().get_database_backend() != DbBackend::Postgres {
-        return None;
-    }
-    match asked(place).await {
-        Ok(status) => is_there(&status).then(|| LogRow::of(status)),
-        Err(failure) => {
-            say(&format!("the log was not checked: {failure}"));
-            None
-        }
-    }
-}
-
-pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason>, String> {
+pub(in crate::commands) async fn row_of(place: &Place) -> Result<Option<LogRow>, CommandError> {
     if place.store.connection().get_database_backend() != DbBackend::Postgres {
         return Ok(None);
     }
-    match asked(place).await {
-        Ok(status) => Ok(is_there(&status).then(|| log_row::fault(&status)).flatten()),
-        Err(failure) => Err(failure.to_string()),
-    }
+    let status = asked(place).await?;
+    Ok(is_there(&status).then(|| LogRow::of(status)))
 }
 
 /// Number of a span's logged messages that may be unpublished; 0 without log support.

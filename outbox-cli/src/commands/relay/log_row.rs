@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::admin::{Next, Reason, State};
 use outbox::log::SlotStatus;
-use outbox_admin::{Next, Reason, State};
 use serde::Serialize;
 
 use super::super::text;
@@ -37,8 +37,6 @@ pub(in crate::commands) struct LogRow {
     oldest_undecided_seconds: Option<f64>,
     /// Worst log problem with its repair; `null` without a problem.
     pub(in crate::commands) next: Option<Reason>,
-    #[serde(skip)]
-    pub(in crate::commands) would: Option<&'static str>,
 }
 
 pub(in crate::commands) fn fault(status: &SlotStatus) -> Option<Reason> {
@@ -155,7 +153,6 @@ impl LogRow {
             stored_seconds_ago: status.stored_ago.map(seconds),
             undecided: status.undecided,
             oldest_undecided_seconds: status.oldest_undecided.map(seconds),
-            would: None,
         }
     }
 
@@ -184,9 +181,7 @@ impl LogRow {
 impl Print for LogRow {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.line());
-        if let Some(would) = self.would {
-            let _ = write!(text, "{would}");
-        } else if let Some(fault) = &self.next {
+        if let Some(fault) = &self.next {
             let _ = writeln!(text, "  {}", plain(&fault.what));
             text.push_str(&output::next_lines(&fault.next, "  "));
         }

@@ -12,14 +12,11 @@ mod probes;
 mod run;
 mod systemd;
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::arguments::EXIT_CODES;
-use crate::config::{Config, Environment};
+use super::arguments::{EXIT_CODES, FileArguments};
+use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
-use crate::invocation;
 pub use list::ListRelaysCommand;
 pub use log::{LogChangeCommand, LogCommand};
 
@@ -27,7 +24,7 @@ pub use log::{LogChangeCommand, LogCommand};
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
     /// Publish until SIGTERM or Ctrl-C; a second signal ends the program at once.
-    Run(ConfigArguments),
+    Run(RunRelayCommand),
     /// List live relays, and dead relays with unowned partitions.
     List(ListRelaysCommand),
     /// The database's log, for a relay that reads it instead of polling the table.
@@ -38,10 +35,10 @@ pub enum RelayCommand {
 /// Arguments.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-pub struct ConfigArguments {
-    /// Configuration file. Without a file, all settings have their defaults.
-    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
-    pub config: Option<PathBuf>,
+pub struct RunRelayCommand {
+    /// The file.
+    #[command(flatten)]
+    pub file: FileArguments,
 }
 
 impl RelayCommand {
@@ -55,15 +52,13 @@ impl RelayCommand {
     ///
     /// Dropping the future stops the relays without waiting for them.
     pub async fn run(self) -> Result<Outcome, CommandError> {
-        let arguments = match self {
-            Self::Run(arguments) => arguments,
+        let file = match self {
+            Self::Run(command) => command.file,
             Self::List(command) => return command.run().await,
             Self::Log(command) => return command.run().await,
         };
-        invocation::remember(arguments.config.as_deref(), None);
         let environment = Environment::of_process();
-        let config =
-            Config::load(arguments.config.as_deref(), &environment).map_err(CommandError::configuration)?;
+        let config = file.load()?;
         let filter = logging::filter(&environment).map_err(CommandError::configuration)?;
         for outbox in &config.outboxes {
             check::check(outbox).await.map_err(CommandError::configuration)?;

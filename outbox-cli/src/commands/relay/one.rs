@@ -1,8 +1,5 @@
-//! Runs one outbox on its own threads, so a busy outbox blocks neither others nor the probes.
-//!
-//! Threads are named after the outbox, in logs and metrics.
-
-use std::thread;
+//! Runs the relay of an outbox on its own threads, so a busy outbox blocks neither others nor the
+//! probes. The threads have the name of the outbox, in logs and metrics.
 
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, SetupKind, StoreError};
@@ -13,74 +10,59 @@ use outbox::sea_orm::{SqlStore, migration};
 use outbox::{Failure, RunError, Runner};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use super::check;
+use super::check::named;
 use super::log;
 use super::metrics::Metrics;
-use super::probes::Probes;
+use super::probes::Probe;
 use crate::commands::{advice, servers};
 use crate::config::Outbox;
 use crate::invocation;
 
-/// Few threads suffice: a relay mostly waits.
-const THREADS: usize = 2;
-
 /// One connection each for fetching, settling and lease renewal.
 const CONNECTIONS: u32 = 3;
 
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) probes: Probes,
-    pub(super) metrics: Metrics,
-    pub(super) shutdown: CancellationToken,
-}
+/// Few threads suffice: a relay mostly waits.
+const THREADS: usize = 2;
 
-/// Starts an outbox. The receiver gets the outbox's result. When the outbox ends, for any reason,
-/// `shutdown` is cancelled.
+/// Starts an outbox. When it ends, for any reason, `shutdown` is cancelled.
 pub(super) fn start(
-    index: usize,
     outbox: Outbox,
-    shared: Shared,
-) -> std::io::Result<oneshot::Receiver<Result<(), Failure>>> {
-    let name = outbox.name().to_owned();
-    let recorder = shared.metrics.recorder_of(&name);
+    probe: Probe,
+    metrics: &Metrics,
+    shutdown: CancellationToken,
+) -> std::io::Result<JoinHandle<Result<(), Failure>>> {
+    let recorder = metrics.recorder_of(outbox.name());
     let runtime = Builder::new_multi_thread()
         .worker_threads(THREADS)
-        .thread_name(name.clone())
+        .thread_name(outbox.name())
         .on_thread_start(move || recorder.take_thread())
         .enable_all()
         .build()?;
-    let (tell, ended) = oneshot::channel();
-    thread::Builder::new().name(name).spawn(move || {
-        // The guard cancels `shutdown` also after a panic. Dropping `tell` reports the panic to the
-        // receiver.
-        let _ends = shared.shutdown.clone().drop_guard();
-        recorder.take_thread();
-        let outcome = check::named(&outbox, runtime.block_on(run(index, &outbox, &shared)));
-        // Leftover tasks, such as an abandoned migration, must not delay the exit.
-        runtime.shutdown_background();
-        let _ = tell.send(outcome);
-    })?;
-    Ok(ended)
+    let running = runtime.spawn(async move {
+        // The guard cancels `shutdown` also after a panic.
+        let _ends = shutdown.clone().drop_guard();
+        named(&outbox, run(&outbox, &probe, &shutdown).await)
+    });
+    // The runtime lives as long as the program: leftover tasks, such as an abandoned migration,
+    // must not delay the exit.
+    std::mem::forget(runtime);
+    Ok(running)
 }
 
-async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failure> {
+async fn run(outbox: &Outbox, probe: &Probe, shutdown: &CancellationToken) -> Result<(), Failure> {
     // A signal ends the wait for servers. Each completed step is kept or repeated at the next
     // start.
-    let Some(runner) = shared
-        .shutdown
-        .run_until_cancelled(prepare(index, outbox, &shared.probes))
-        .await
-    else {
+    let Some(runner) = shutdown.run_until_cancelled(prepare(outbox, probe)).await else {
         return Ok(());
     };
     let (runner, client) = runner?;
-    shared.probes.runs(index, runner.health());
+    probe.runs(runner.health());
     // The relay also works without hints.
-    let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shared.shutdown.clone());
+    let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shutdown.clone());
     let listening = tokio::spawn(listening);
-    let ended = runner.run_until(shared.shutdown.clone()).await;
+    let ended = runner.run_until(shutdown.clone()).await;
     listening.abort();
     let report = ended.map_err(|error| explain(error, outbox))?;
     let published: u64 = report.relays.iter().map(|relay| relay.published).sum();
@@ -107,17 +89,17 @@ fn explain(error: RunError, outbox: &Outbox) -> Failure {
     }
 }
 
-async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runner, Client), Failure> {
-    probes.waits_for(index, "it waits for the database");
+async fn prepare(outbox: &Outbox, probe: &Probe) -> Result<(Runner, Client), Failure> {
+    probe.waits_for("it waits for the database");
     let mut options = ConnectOptions::new(outbox.database_url.expose());
     options.max_connections(CONNECTIONS);
     let db = outbox::connect(options).await?;
     migrate(&db, outbox).await?;
     let stream = outbox.section.stream.event_stream()?;
-    probes.waits_for(index, "it waits for nats");
+    probe.waits_for("it waits for nats");
     let options = servers::options(outbox).await?;
     let client = stream.connect_with(outbox.nats_url.expose(), options).await?;
-    probes.waits_for(index, "it waits for the stream");
+    probe.waits_for("it waits for the stream");
     provision(&stream, &client).await?;
     let name = outbox.section.relay.name.clone().unwrap_or_default();
     let store = SqlStore::new(db.clone())

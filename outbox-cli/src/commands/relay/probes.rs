@@ -1,19 +1,20 @@
-//! Combined health of all outboxes.
+//! Health of all relays from the start of the program.
 //!
 //! A relay that waits for its servers at the start is degraded: alive, because a restart would
 //! not help, but not ready.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outbox::RunnerHealth;
 use outbox::core::Health;
 
-#[derive(Clone, Default)]
-pub(super) struct Probes(Arc<Vec<Probe>>);
+#[derive(Clone)]
+pub(super) struct Probes(Vec<Probe>);
 
-struct Probe {
+#[derive(Clone)]
+pub(super) struct Probe {
     outbox: String,
-    phase: Mutex<Phase>,
+    phase: Arc<Mutex<Phase>>,
 }
 
 enum Phase {
@@ -24,24 +25,8 @@ enum Phase {
 }
 
 impl Probes {
-    pub(super) fn of<'a>(outboxes: impl IntoIterator<Item = &'a str>) -> Self {
-        let outboxes = outboxes.into_iter().map(|outbox| Probe {
-            outbox: outbox.to_owned(),
-            phase: Mutex::new(Phase::Starting("not started")),
-        });
-        Self(Arc::new(outboxes.collect()))
-    }
-
-    pub(super) fn waits_for(&self, index: usize, what: &'static str) {
-        self.set(index, Phase::Starting(what));
-    }
-
-    pub(super) fn runs(&self, index: usize, health: RunnerHealth) {
-        self.set(index, Phase::Checking(health));
-    }
-
-    fn set(&self, index: usize, phase: Phase) {
-        *self.0[index].phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    pub(super) fn new(probes: Vec<Probe>) -> Self {
+        Self(probes)
     }
 
     pub(super) fn now(&self) -> Health {
@@ -49,19 +34,37 @@ impl Probes {
     }
 
     pub(super) fn all_run(&self) -> bool {
-        self.0.iter().all(|probe| {
-            probe.now();
-            matches!(
-                *probe.phase.lock().unwrap_or_else(PoisonError::into_inner),
-                Phase::Running(_)
-            )
-        })
+        self.0.iter().all(Probe::is_running)
     }
 }
 
 impl Probe {
+    pub(super) fn new(outbox: &str) -> Self {
+        Self {
+            outbox: outbox.to_owned(),
+            phase: Arc::new(Mutex::new(Phase::Starting("not started"))),
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn waits_for(&self, what: &'static str) {
+        *self.phase() = Phase::Starting(what);
+    }
+
+    pub(super) fn runs(&self, health: RunnerHealth) {
+        *self.phase() = Phase::Checking(health);
+    }
+
+    fn is_running(&self) -> bool {
+        self.now();
+        matches!(*self.phase(), Phase::Running(_))
+    }
+
     fn now(&self) -> Health {
-        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut phase = self.phase();
         let starting = |what: &str| Health::Degraded {
             reasons: vec![format!("starting: {what}")],
         };

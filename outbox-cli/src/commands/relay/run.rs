@@ -1,4 +1,4 @@
-//! `outbox relay run`: runs all outboxes and the probes.
+//! `outbox relay run`: runs all outboxes of the file and the probes.
 //!
 //! Invariant: the end of one outbox stops the others. The result is the first failure in file
 //! order.
@@ -8,13 +8,12 @@ use std::time::Duration;
 use outbox::Failure;
 use outbox::core::shutdown::{self, CancellationToken};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use super::http;
 use super::metrics::Metrics;
-use super::one::{self, Shared};
-use super::probes::Probes;
+use super::probes::{Probe, Probes};
 use super::systemd::Systemd;
+use super::{http, one};
 use crate::commands::http_server::{self, Bounds};
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
@@ -38,22 +37,22 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
     })?;
     let address = listener.local_addr().map_err(CommandError::failed)?;
     let systemd = Systemd::new(environment);
-    let shared = Shared {
-        probes: Probes::of(config.outboxes.iter().map(|outbox| outbox.name())),
-        metrics: Metrics::new(),
-        shutdown: shutdown::on_signals(),
-    };
-    let _ends = shared.shutdown.clone().drop_guard();
+    let (metrics, shutdown) = (Metrics::new(), shutdown::on_signals());
+    let _ends = shutdown.clone().drop_guard();
     tracing::info!(%address, "probes and metrics are served");
-    let router = http::router(shared.probes.clone(), shared.metrics.handle());
-    let mut running = Vec::new();
-    for (index, outbox) in config.outboxes.into_iter().enumerate() {
-        running.push(one::start(index, outbox, shared.clone()).map_err(CommandError::failed)?);
+    let (mut running, mut probes) = (Vec::new(), Vec::new());
+    for outbox in config.outboxes {
+        let probe = Probe::new(outbox.name());
+        probes.push(probe.clone());
+        let started = one::start(outbox, probe, &metrics, shutdown.clone());
+        running.push(started.map_err(CommandError::failed)?);
     }
+    let probes = Probes::new(probes);
+    let router = http::router(probes.clone(), metrics.handle());
     let outcome = tokio::select! {
         // Polled first, so systemd learns of the stop before the last relay ends.
         biased;
-        never = beside(&shared, &systemd) => match never {},
+        never = beside(&probes, &shutdown, &systemd, &metrics) => match never {},
         outcome = all(running) => outcome,
         // Probes answer until the last relay has stopped.
         () = http_server::serve(listener, router, BOUNDS, CancellationToken::new()) => Ok(()),
@@ -61,33 +60,36 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
     outcome.map_err(CommandError::failed)
 }
 
-async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(), Failure> {
+async fn all(running: Vec<JoinHandle<Result<(), Failure>>>) -> Result<(), Failure> {
     let mut first = Ok(());
     for ended in running {
-        let outcome = ended
-            .await
-            .unwrap_or_else(|_| Err("a relay panicked; the panic message is on standard error".into()));
-        match (&first, outcome) {
+        let panicked = |_| Err("a relay panicked; the panic message is on standard error".into());
+        match (&first, ended.await.unwrap_or_else(panicked)) {
             (_, Ok(())) => {}
-            (Ok(()), Err(failure)) => first = Err(failure),
+            (Ok(()), failure) => first = failure,
             (Err(_), Err(failure)) => tracing::error!(error = %failure, "another outbox failed"),
         }
     }
     first
 }
 
-async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible {
+async fn beside(
+    probes: &Probes,
+    shutdown: &CancellationToken,
+    systemd: &Systemd,
+    metrics: &Metrics,
+) -> std::convert::Infallible {
     let told = async {
         let all_run = async {
-            while !shared.probes.all_run() {
+            while !probes.all_run() {
                 tokio::time::sleep(LOOK).await;
             }
         };
         tokio::select! {
             () = all_run => systemd.tell("READY=1"),
-            () = shared.shutdown.cancelled() => {}
+            () = shutdown.cancelled() => {}
         }
-        shared.shutdown.cancelled().await;
+        shutdown.cancelled().await;
         systemd.tell("STOPPING=1");
     };
     let watched = async {
@@ -95,7 +97,7 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
             loop {
                 // The watchdog is also served while stopping (systemd has a stop timeout) and in an
                 // outage (a restart would not help).
-                if shared.shutdown.is_cancelled() || shared.probes.now().is_alive() {
+                if shutdown.is_cancelled() || probes.now().is_alive() {
                     systemd.tell("WATCHDOG=1");
                 }
                 tokio::time::sleep(period).await;
@@ -103,7 +105,7 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
         }
     };
     let kept = async {
-        let metrics = shared.metrics.handle();
+        let metrics = metrics.handle();
         loop {
             tokio::time::sleep(UPKEEP).await;
             metrics.run_upkeep();

@@ -187,7 +187,7 @@ pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &(impl
     let mut all = words.words();
     all.extend(["--config", file.to_str().unwrap()]);
     let mut answer = run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)]);
-    // Options in suggested commands are tested in `hints`.
+    // Options in suggested commands are tested in `files`.
     let given = format!(" --config {}", file.display());
     answer.out = answer.out.replace(&given, "");
     answer.said = answer.said.replace(&given, "");

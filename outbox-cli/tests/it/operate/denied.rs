@@ -1,6 +1,6 @@
 //! An error names a missing right and the command that prints its statement.
 
-use outbox_admin::rights::Role;
+use outbox_cli::admin::rights::Role;
 use sea_orm::ConnectionTrait as _;
 
 use super::answer::{Answer, logged_in, run};

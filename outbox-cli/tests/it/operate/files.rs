@@ -1,6 +1,10 @@
 //! Missing SQLite files, and configurations with several outboxes.
 
-use super::answer::run;
+use std::process::Command;
+
+use super::answer::{Words as _, run};
+use super::plant::Planted;
+use crate::place::Kind;
 
 /// A misspelt file address must not create an empty database.
 #[test]
@@ -42,6 +46,52 @@ fn no_command_but_migrate_makes_a_file() {
     )
     .expect(0);
     assert!(database.exists());
+}
+
+fn next(text: &str) -> &str {
+    let (_, next) = text
+        .split_once("next: ")
+        .unwrap_or_else(|| panic!("no next: {text}"));
+    next.lines().next().unwrap()
+}
+
+fn copied(command: &str, variables: &[(&str, &str)]) -> Option<i32> {
+    let program = format!("'{}'", env!("CARGO_BIN_EXE_outbox"));
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &command.replacen("outbox", &program, 1)]);
+    let shell = shell.env_clear().envs(variables.iter().copied());
+    shell.output().unwrap().status.code()
+}
+
+/// Without `--config`, the suggested command would address another outbox.
+#[tokio::test]
+async fn suggested_command_keeps_the_given_options() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    let file = place.folder.path().join("the shop's.toml");
+    let other = place.outbox("other");
+    let other = other.replace("[outbox.stream]", "prefix = \"b_\"\n[outbox.stream]");
+    std::fs::write(&file, place.outbox("shop") + &other).unwrap();
+    let file = file.to_str().unwrap();
+    let servers = [("DATABASE_URL", place.url.as_str()), ("NATS_URL", &place.nats)];
+    let by_option = (servers.to_vec(), vec!["--config", file, "--outbox", "shop"]);
+    let variables = [&servers[..], &[("OUTBOX_CONFIG", file)]].concat();
+    let by_variable = (variables, vec!["--outbox", "shop"]);
+    for (variables, options) in [by_option, by_variable] {
+        for (words, kept) in [
+            ("timeline order/nobody", " --config "),
+            ("show 019ab000-0000-7000-8000-000000000001", "--outbox shop"),
+            ("status", "outbox relay list --config "),
+        ] {
+            let answer = run(&[&words.words()[..], &options].concat(), &variables);
+            let text = answer.out + &answer.said;
+            assert!(next(&text).contains(kept), "{words}: {text}");
+            assert_eq!(copied(next(&text), &variables), Some(5), "{words}: {text}");
+        }
+    }
+    planted.close().await;
 }
 
 #[test]

@@ -244,26 +244,4 @@ async fn arguments_without_sense_are_2() {
     }
 }
 
-#[tokio::test]
-async fn forecast_has_unending_lag_and_next_command() {
-    let Some(planted) = Planted::open(Kind::Sqlite).await else {
-        return;
-    };
-    planted.placed("1").await;
-    let place = &planted.place;
-    let json = ask(place, "status --forecast=1s -o json").json();
-    let prospect = &json[0]["forecast"]["prospects"][0];
-    assert_eq!(
-        (&prospect["subject"], &prospect["outlook"], &prospect["next"]),
-        (&"backlog".into(), &"never".into(), &"outbox relay list".into())
-    );
-    let text = ask(place, "status --forecast=1s").out;
-    assert!(
-        text.contains("at the rate of the last ") && text.contains("1 message is pending, unchanged"),
-        "{text}"
-    );
-    assert!(ask(place, "status -o json").json()[0]["forecast"].is_null());
-    planted.close().await;
-}
-
 on_each_database!(status_exit_code_matches_the_state);

@@ -1,4 +1,4 @@
-//! Confirmation of production changes, without a terminal and on a pseudo-terminal.
+//! Confirmation of production changes.
 
 use outbox::core::RelayHealth;
 
@@ -42,7 +42,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn production_without_terminal_needs_confirmed_count() {
+async fn production_change_needs_the_confirmed_count() {
     let Some(shop) = Shop::open().await else {
         return;
     };
@@ -67,46 +67,4 @@ async fn production_without_terminal_needs_confirmed_count() {
     assert!(!shop.is_dead());
     shop.ask("retry --all --yes").expect(5);
     shop.planted.close().await;
-}
-
-#[cfg(unix)]
-#[tokio::test]
-async fn production_on_a_terminal_asks_for_the_number() {
-    let Some(shop) = Shop::open().await else {
-        return;
-    };
-    let retry = "retry --all --yes";
-    for typed in ["y\n", "2\n", "\n"] {
-        let code = terminal::run(retry, &shop.variables(), typed);
-        assert_eq!(code, Some(2), "{typed}");
-        assert!(shop.is_dead(), "{typed}");
-    }
-    assert_eq!(terminal::run(retry, &shop.variables(), "1\n"), Some(0));
-    assert!(!shop.is_dead());
-    shop.planted.close().await;
-}
-
-#[cfg(unix)]
-mod terminal {
-    use std::io::Write as _;
-    use std::process::{Command, Stdio};
-
-    use crate::operate::pty;
-
-    pub(super) fn run(words: &str, variables: &[(&str, &str)], typed: &str) -> Option<i32> {
-        let (mut keyboard, terminal) = pty::open();
-        // The terminal buffers the input until the program reads it.
-        keyboard.write_all(typed.as_bytes()).unwrap();
-        let status = Command::new(env!("CARGO_BIN_EXE_outbox"))
-            .args(words.split(' '))
-            .env_clear()
-            .envs(variables.iter().copied())
-            .stdin(terminal.try_clone().unwrap())
-            .stderr(terminal)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        drop(keyboard);
-        status.code()
-    }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum as _;
 use outbox::core::RelayHealth;
 use outbox::sea_orm::migration::writers;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection};
 use outbox::testing::eventually;
-use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
+use outbox_cli::admin::rights::{GRANTS, Object, Role, When, grants};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
 use uuid::Uuid;
 
@@ -49,11 +50,10 @@ fn database(kind: Kind) -> &'static str {
 fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str, more: &[&str]) -> String {
     let (database, schema) = (database(kind), &place.name);
     let mut words = format!("print grants --database {database} --user {user} --schema {schema}");
-    for word in roles
-        .iter()
-        .flat_map(|role| ["--role", role.as_str()])
-        .chain(more.iter().copied())
-    {
+    for role in roles {
+        words = format!("{words} --role {role}");
+    }
+    for word in more {
         words = format!("{words} {word}");
     }
     run(&words, &[]).expect(0).out
@@ -152,7 +152,11 @@ async fn roles_have_the_rights_of_the_table(kind: Kind) {
     assert_eq!(of_table, TABLES.iter().map(|(table, _)| *table).collect());
     // The log table exists only with a log; see `log.rs`.
     let others = [Role::Http, Role::LogRelay];
-    for role in Role::ALL.into_iter().filter(|role| !others.contains(role)) {
+    for role in Role::value_variants()
+        .iter()
+        .copied()
+        .filter(|role| !others.contains(role))
+    {
         let login = Login::new(kind, place, &[role]).await;
         let granted = grants(&[role], |grant| grant.when != When::Log);
         for (table, column) in TABLES {
@@ -176,7 +180,7 @@ async fn roles_have_the_rights_of_the_table(kind: Kind) {
                 let is_granted = granted
                     .iter()
                     .any(|(object, all)| *object == Object::Table(table) && all.contains(&privilege));
-                assert_eq!(login.may(&sql).await, is_granted, "{}: {sql}", role.as_str());
+                assert_eq!(login.may(&sql).await, is_granted, "{role}: {sql}");
             }
         }
         let call = match kind {
@@ -192,12 +196,7 @@ async fn roles_have_the_rights_of_the_table(kind: Kind) {
         let tx = login.db.begin().await.unwrap();
         let called = tx.execute_unprepared(&call).await;
         let _ = tx.rollback().await;
-        assert_eq!(
-            called.is_ok(),
-            role == Role::SqlWriter,
-            "{}: {called:?}",
-            role.as_str()
-        );
+        assert_eq!(called.is_ok(), role == Role::SqlWriter, "{role}: {called:?}");
         login.close(kind, place).await;
     }
     planted.close().await;

@@ -1,7 +1,7 @@
 //! The dashboard with a viewer login that has only the statements of `outbox print grants`.
 
 use outbox::core::RelayHealth;
-use outbox_admin::rights::Role;
+use outbox_cli::admin::rights::Role;
 
 use super::answer::ask;
 use super::plant::{Planted, dead};

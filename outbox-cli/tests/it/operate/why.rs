@@ -3,11 +3,12 @@
 
 mod consumers;
 
+use clap::ValueEnum as _;
 use outbox::core::{MessageId, RelayHealth, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
-use outbox_admin::Cause;
-use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
+use outbox_cli::admin::Cause;
+use outbox_cli::admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 
 use super::answer::{Answer, ask, at};
 use super::causes::stream;
@@ -21,7 +22,7 @@ fn each_cause_is_planted() {
         include_str!("why/consumers.rs"),
         include_str!("pause.rs")
     );
-    for cause in Cause::ALL {
+    for cause in Cause::value_variants() {
         let expected = [
             format!("&[\"{cause}\"]"),
             format!("&[\"{cause}\", \"on-stream\"]"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use outbox::core::{MessageStatus, OutboxReader as _, OutboxStore as _};
 use outbox::testing::{backend_url, eventually};
-use outbox_admin::rights::Role;
+use outbox_cli::admin::rights::Role;
 use outbox_test_servers::Server;
 use sea_orm::{ConnectionTrait as _, Statement};
 
