@@ -87,5 +87,7 @@ pub use stream_view::{InboxView, NoStream, Refuses, StreamView, answered, look_a
 pub use table::{Column, Columns};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects};
 pub use verdict::{Reason, State};
-pub use why::{Cause, Explanation, Finding, MessageOrAggregate, Numbers, Question, Reader, Readers};
+pub use why::{
+    Cause, Explanation, Finding, MessageOrAggregate, Numbers, Question, Reader, Readers, earlier_events,
+};
 pub use words::quoted;

@@ -1,6 +1,6 @@
 //! Consumers of a message on the stream, with their inbox rows.
 
-use crate::admin::{Numbers, Reader, Readers, answered};
+use crate::admin::{Numbers, Reader, Readers, answered, earlier_events};
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
 use outbox::nats::{JetStreamPublisher, StreamReading};
@@ -27,11 +27,25 @@ pub(super) async fn of(
     if readers.is_empty() {
         return Ok(Readers::default());
     }
-    let view = inboxes(place, places, client.clone(), &[message.event_id]).await;
-    let has_row = |reader: &Reader| view.rows.iter().any(|row| row.effect.consumer == reader.consumer);
+    let mut events = vec![message.event_id];
+    let mut unseen = Vec::new();
+    let mut earlier = Vec::new();
+    match place.ask(earlier_events(&place.store, message)).await {
+        Ok(found) => earlier = found,
+        Err(error) => {
+            unseen.push(format!("earlier events of its aggregate: {error}"));
+        }
+    }
+    events.extend(earlier.iter().map(|(event, _)| *event));
+    let view = inboxes(place, places, client.clone(), &events).await;
+    // Positions help only for delivered messages without an inbox row.
+    let has_row = |reader: &Reader| {
+        let mut rows = view.rows.iter();
+        rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
+    };
     let open = |reader: &&mut Reader| reader.delivered >= stream_sequence && !has_row(reader);
     let open: Vec<&mut Reader> = readers.iter_mut().filter(open).collect();
-    let mut unseen = count(
+    let uncounted = count(
         place,
         places,
         (client.clone(), publisher),
@@ -40,9 +54,10 @@ pub(super) async fn of(
     )
     .await;
     // Both reads use the same databases, so `view.unseen` already reports the same error.
-    if !view.unseen.is_empty() {
-        unseen = view.unseen;
+    if view.unseen.is_empty() {
+        unseen.extend(uncounted);
     }
+    unseen.extend(view.unseen);
     // A paused consumer without a visible pause looks idle.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
@@ -58,6 +73,7 @@ pub(super) async fn of(
     }
     Ok(Readers {
         readers,
+        earlier,
         rows: view.rows,
         unseen,
     })

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a cause is named only if a fact proves it.
 
+mod earlier;
 mod explain;
 mod facts;
 mod finding;
@@ -22,6 +23,7 @@ use crate::admin::stream_view::{StreamView, answered};
 use crate::admin::verdict::State;
 use facts::Facts;
 
+pub use earlier::earlier_events;
 pub use numbers::Numbers;
 pub use readers::{Reader, Readers};
 

@@ -2,11 +2,12 @@
 //!
 //! Invariant: explanations hold whether or not the handler accepts gaps, which no row shows.
 
-use outbox::core::StoredMessage;
+use outbox::core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::{Cause, Finding};
 use crate::admin::next::Command;
+use crate::admin::timeline::{EffectOutcome, EffectRow};
 use crate::admin::verdict::State;
 
 /// A consumer's position in an aggregate at strategy `sequence`.
@@ -65,6 +66,18 @@ pub(super) fn gap(
     ))
 }
 
+/// A row beyond the position proves that the strategy changed.
+pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
+    let is_done = |event: EventId| {
+        let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];
+        rows.iter()
+            .any(|row| row.event_id == event && over.contains(&row.effect.outcome))
+    };
+    earlier
+        .iter()
+        .any(|(event, number)| *number > numbers.last && is_done(*event))
+}
+
 fn have(first: u64, last: u64) -> String {
     match first == last {
         true => format!("#{first} has"),
@@ -74,11 +87,12 @@ fn have(first: u64, last: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outbox::core::{Aggregate, EventId, MessageId, MessageStatus};
+    use outbox::core::{Aggregate, MessageId, MessageStatus};
     use time::OffsetDateTime;
     use uuid::Uuid;
 
     use super::*;
+    use crate::admin::timeline::Effect;
 
     fn stored(sequence: Option<u64>) -> StoredMessage {
         StoredMessage {
@@ -144,5 +158,33 @@ mod tests {
         }
         assert_eq!(said(Some(6)), None);
         assert_eq!(said(None), None);
+    }
+
+    #[test]
+    fn later_row_proves_a_strategy_change() {
+        let event = |number| EventId::from(Uuid::from_u128(number));
+        let row = |number, outcome| EffectRow {
+            event_id: event(number),
+            effect: Effect {
+                consumer: "billing".to_owned(),
+                outcome,
+                attempts: 1,
+                at: None,
+                error: None,
+            },
+        };
+        let earlier = [(event(30), 3), (event(40), 4)];
+        let at_third = Numbers {
+            last: 3,
+            failing: None,
+        };
+        let left = |row: EffectRow| is_left(at_third, &earlier, &[&row]);
+        assert!(left(row(40, EffectOutcome::Handled)));
+        assert!(left(row(40, EffectOutcome::DeadLetter)));
+        assert!(!left(row(40, EffectOutcome::Failed)), "retried");
+        assert!(
+            !left(row(30, EffectOutcome::Handled)),
+            "the position is not before it"
+        );
     }
 }

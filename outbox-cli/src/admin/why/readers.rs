@@ -3,7 +3,7 @@
 //! Invariant: a cause needs proof by an inbox row or position. Delivered messages without row and
 //! position are only described.
 
-use outbox::core::StoredMessage;
+use outbox::core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::numbers::{self, Numbers};
@@ -39,7 +39,9 @@ pub struct Reader {
 pub struct Readers {
     /// Durable consumers with matching filters.
     pub readers: Vec<Reader>,
-    /// Inbox rows of the event.
+    /// Earlier events ([`earlier_events`](super::earlier_events)).
+    pub earlier: Vec<(EventId, u64)>,
+    /// Inbox rows.
     pub rows: Vec<EffectRow>,
     /// Unreadable parts.
     pub unseen: Vec<String>,
@@ -53,9 +55,12 @@ pub(super) fn judge(
     let mut findings = Vec::new();
     let mut said = Vec::new();
     for reader in &readers.readers {
-        let mut rows = readers.rows.iter();
-        let own = rows.find(|row| row.effect.consumer == reader.consumer);
-        match of_reader(stored, stream_sequence, reader, own.map(|row| &row.effect)) {
+        let rows = readers
+            .rows
+            .iter()
+            .filter(|row| row.effect.consumer == reader.consumer);
+        let rows: Vec<&EffectRow> = rows.collect();
+        match of_reader(stored, stream_sequence, reader, &readers.earlier, &rows) {
             Judged::Amiss(mut found) => {
                 found.stream_sequence = Some(stream_sequence);
                 findings.push(found);
@@ -85,9 +90,12 @@ fn of_reader(
     stored: &StoredMessage,
     stream_sequence: u64,
     reader: &Reader,
-    effect: Option<&Effect>,
+    earlier: &[(EventId, u64)],
+    rows: &[&EffectRow],
 ) -> Judged {
     let (name, consumer) = (named(stored), &reader.consumer);
+    let own = rows.iter().find(|row| row.event_id == stored.event_id);
+    let effect = own.map(|row| &row.effect);
     match effect.map(|effect| (effect.outcome, effect)) {
         Some((EffectOutcome::DeadLetter, effect)) => {
             return Judged::Amiss(dead_letter(stored, reader, effect));
@@ -107,7 +115,9 @@ fn of_reader(
         None => {}
     }
     let was_handed = reader.delivered >= stream_sequence;
-    let numbers = reader.numbers.filter(|_| was_handed);
+    let numbers = reader
+        .numbers
+        .filter(|numbers| was_handed && !numbers::is_left(*numbers, earlier, rows));
     if let Some(said) = numbers.and_then(|numbers| numbers::passed(stored, consumer, numbers)) {
         return Judged::Said(said);
     }
@@ -120,9 +130,11 @@ fn of_reader(
         return Judged::Amiss(gap);
     }
     if was_handed {
-        return Judged::Said(format!(
-            "consumer {consumer} received it, without a result yet: its handler runs, or it waits for an earlier message of its aggregate"
-        ));
+        // An inbox row created before a redelivery runs has no error.
+        let has_failed =
+            |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
+        let earlier = rows.iter().find(has_failed);
+        return Judged::Said(handed(consumer, earlier.copied()));
     }
     let what = format!(
         "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} received messages up to {}",
@@ -156,6 +168,21 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
         Some(stored),
         what,
         next,
+    )
+}
+
+fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
+    let Some(earlier) = earlier else {
+        return format!(
+            "consumer {consumer} received it, without a result yet: its handler runs, or it waits for an earlier message of its aggregate"
+        );
+    };
+    format!(
+        "consumer {consumer} received it, without a result yet. The earlier event {} of its aggregate has failed there {}: {}. If the consumer keeps \
+         the order, this event waits for it",
+        earlier.event_id,
+        counted(earlier.effect.attempts, "time", "times"),
+        earlier.effect.error.as_deref().unwrap_or_default()
     )
 }
 
@@ -206,7 +233,7 @@ fn lags(cause: Cause, stored: &StoredMessage, what: String) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use outbox::core::{Aggregate, EventId, MessageId, MessageStatus};
+    use outbox::core::{Aggregate, MessageId, MessageStatus};
     use time::OffsetDateTime;
     use uuid::Uuid;
 
@@ -384,6 +411,42 @@ mod tests {
             reader.delivered = 6;
         };
         assert_eq!(judge_fifth(&behind).0[0].cause, Cause::ConsumerBehind);
+    }
+
+    fn said_behind(outcome: EffectOutcome, error: Option<&str>) -> String {
+        let effect = Effect {
+            consumer: "billing".to_owned(),
+            outcome,
+            attempts: 2,
+            at: None,
+            error: error.map(str::to_owned),
+        };
+        let readers = Readers {
+            readers: vec![Reader {
+                delivered: 7,
+                ..reader()
+            }],
+            rows: vec![EffectRow {
+                event_id: EventId::from(Uuid::from_u128(2)),
+                effect,
+            }],
+            ..Readers::default()
+        };
+        let (findings, said) = judge(&stored(), 7, &readers);
+        assert_eq!(findings, []);
+        said
+    }
+
+    #[test]
+    fn earlier_failed_event_is_described_not_a_cause() {
+        let waits = "this event waits for it";
+        let said = said_behind(EffectOutcome::Failed, Some("no price"));
+        assert!(
+            said.contains("failed there 2 times: no price") && said.contains(waits),
+            "{said}"
+        );
+        assert!(!said_behind(EffectOutcome::Failed, None).contains(waits));
+        assert!(!said_behind(EffectOutcome::Handled, None).contains(waits));
     }
 
     #[test]

@@ -98,7 +98,12 @@ async fn delivered_messages_are_explained(planted: &Planted, first: MessageId, s
     planted.publish().await;
     let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
     let kept = batch.next().await.unwrap().unwrap();
-    check(why(planted, after), 0, &["on-stream"], "without a result yet");
+    check(
+        why(planted, after),
+        0,
+        &["on-stream"],
+        "has failed there 1 time: no price",
+    );
     let third = planted.placed("3").await;
     planted.publish().await;
     check(
