@@ -7,35 +7,93 @@ use std::num::NonZeroU32;
 
 use outbox::core::{FailureClass, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
 
-use crate::admin::next::Command;
+use crate::admin::doctor::{Check, Diagnosis};
+use crate::admin::next::{Command, Next};
 use crate::admin::verdict::{Reason, State};
-use crate::admin::words::counted;
+use crate::admin::words::{counted, quoted};
 
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 /// With the default back-off, these failures take about 13 seconds, longer than a leader election.
 const FAILURES_MIN: u32 = 8;
 
-/// A reason for messages that keep failing, among the first 1,000 deferred messages. Uncaptured
-/// subjects come first.
-pub(crate) async fn failing(store: &impl OutboxReader) -> Result<Option<Reason>, StoreError> {
-    let waiting = Selection::all().status(MessageStatus::Waiting);
-    let waiting = store.list(&waiting, LOOKED_AT).await?;
-    Ok(worst(&waiting).map(|(worst, messages)| reason(worst, messages)))
+/// Messages that keep failing.
+#[derive(Debug)]
+pub struct Failing {
+    messages: u64,
+    worst: StoredMessage,
+    /// The subject of the worst message, if no stream captures it.
+    subject: Option<String>,
 }
 
-fn reason(worst: &StoredMessage, messages: u64) -> Reason {
-    let state = match is_uncaptured(worst) {
-        true => State::Stuck,
-        false => State::Degraded,
+/// Searches the first 1,000 deferred messages. Uncaptured subjects come first.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn failing(store: &impl OutboxReader) -> Result<Option<Failing>, StoreError> {
+    let waiting = Selection::all().status(MessageStatus::Waiting);
+    let waiting = store.list(&waiting, LOOKED_AT).await?;
+    let Some((worst, messages)) = worst(&waiting) else {
+        return Ok(None);
     };
-    let what = format!(
-        "{}, one of them {} times: {}",
-        counted(messages, "message keeps failing", "messages keep failing"),
-        worst.failures,
-        worst.error.as_deref().unwrap_or_default()
-    );
-    Reason::new(state, what, Command::from("outbox why").arg(worst.id))
+    let message = match is_uncaptured(worst) {
+        true => store.find(worst.id).await?.and_then(|found| found.message.ok()),
+        false => None,
+    };
+    Ok(Some(Failing {
+        messages,
+        worst: worst.clone(),
+        subject: message.and_then(|message| message.subject),
+    }))
+}
+
+impl Failing {
+    /// Failures other than an uncaptured subject may end by themselves.
+    pub(crate) fn reason(&self) -> Reason {
+        let Self { messages, worst, .. } = self;
+        let state = match is_uncaptured(worst) {
+            true => State::Stuck,
+            false => State::Degraded,
+        };
+        let what = format!(
+            "{}, one of them {} times: {}",
+            counted(*messages, "message keeps failing", "messages keep failing"),
+            worst.failures,
+            worst.error.as_deref().unwrap_or_default()
+        );
+        Reason::new(state, what, Command::from("outbox why").arg(worst.id))
+    }
+
+    /// The finding; `None` if a stream captures the subject.
+    pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
+        let (subject, worst) = (self.subject.as_deref()?, &self.worst);
+        let seen = format!(
+            "message {} has failed {} times: {}",
+            worst.id,
+            worst.failures,
+            worst.error.as_deref().unwrap_or_default()
+        );
+        let needed = "a stream that captures the subject of each event";
+        let info = Command::from("nats stream info").arg(stream);
+        let next = Next::and_advice(info, capture(stream, subject));
+        Some(Diagnosis::new(
+            Check::Stream,
+            State::Stuck,
+            (subject, seen),
+            needed,
+            next,
+        ))
+    }
+}
+
+/// Advice that adds a subject to a stream.
+pub fn capture(stream: &str, subject: &str) -> String {
+    format!(
+        "then `nats stream edit {}` with --subjects for each present subject, and --subjects={}",
+        quoted(stream),
+        quoted(subject)
+    )
 }
 
 fn worst(waiting: &[StoredMessage]) -> Option<(&StoredMessage, u64)> {
@@ -89,7 +147,17 @@ mod tests {
         assert_eq!(worst(&other), Some((&other[0], 1)));
         let both = [row(1, 9, "unknown: no answer"), row(2, 8, UNCAPTURED)];
         assert_eq!(worst(&both), Some((&both[1], 2)));
-        assert_eq!(reason(&other[0], 1).state, State::Degraded);
-        assert_eq!(reason(&both[1], 2).state, State::Stuck);
+        let failing = |worst: &StoredMessage, subject: Option<&str>| Failing {
+            messages: 1,
+            worst: worst.clone(),
+            subject: subject.map(str::to_owned),
+        };
+        let other = failing(&other[0], None);
+        assert_eq!(other.reason().state, State::Degraded);
+        assert_eq!(other.diagnosis("SHOP"), None);
+        let uncaptured = failing(&both[1], Some("orders.special"));
+        assert_eq!(uncaptured.reason().state, State::Stuck);
+        let advice = uncaptured.diagnosis("SHOP").expect("a finding").next.advice;
+        assert!(advice.is_some_and(|advice| advice.ends_with("--subjects=orders.special")));
     }
 }

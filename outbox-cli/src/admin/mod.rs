@@ -64,6 +64,7 @@ pub use audit::{
 };
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, carry_out, preview, preview_rest};
 pub use consumers::{CONSUMER_BEHIND_AFTER, ConsumerRow, consumers, consumers_on_stream};
+pub use failing::{capture, failing};
 pub use forecast::{Forecast, ListedConsumer, Outlook};
 pub use forget::preview_forget;
 pub use holes::Hole;

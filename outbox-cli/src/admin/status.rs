@@ -217,7 +217,7 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     reasons.extend(of_relays(&backlog, &facts));
     reasons.extend(of_messages(&backlog));
     if backlog.deferred > 0 {
-        reasons.extend(failing(store).await?);
+        reasons.extend(failing(store).await?.map(|failing| failing.reason()));
     }
     reasons.extend(of_broker(broker));
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));

@@ -1,7 +1,7 @@
 //! Checks messages to be retried against NATS. Publishes nothing.
 
 use crate::admin::doctor::{WITHOUT_LIMIT_PER_SUBJECT, doubled};
-use crate::admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, quoted};
+use crate::admin::{CauseNow, Command, Holds, Next, Obstacle, Refused, Refuses, capture, quoted};
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
@@ -35,11 +35,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
             Obstacle::NotCaptured,
             Next::and_advice(
                 Command::from("nats stream info").arg(stream),
-                format!(
-                    "then `nats stream edit {}` with --subjects for each present subject, and --subjects={}",
-                    quoted(stream),
-                    quoted(subject)
-                ),
+                capture(stream, subject),
             ),
         ),
         Refusal::Sealed { .. } => (

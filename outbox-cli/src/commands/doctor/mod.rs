@@ -12,7 +12,7 @@ use crate::admin::doctor::{
     Check, Diagnosis, Examination, PauseFacts, Wanted, database_facts, of_database, of_leases, of_pauses,
     of_relays, of_setup,
 };
-use crate::admin::{Next, State};
+use crate::admin::{Next, State, failing};
 use clap::Args;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, SetupKind, SetupProblem};
 use outbox::sea_orm::{DatabaseAnswer, reach};
@@ -229,6 +229,14 @@ async fn look_at_messages(place: &Place, found: &mut Examination) {
             found.findings.extend(of_pauses(&facts, now));
         }
         Err(advice) => found.unseen.push(format!("pauses: {advice}")),
+    }
+    let stream = &place.outbox.section.stream.name;
+    match asked(place, failing(&place.store)).await {
+        Ok(failing) => {
+            let finding = failing.and_then(|failing| failing.diagnosis(stream));
+            found.findings.extend(finding);
+        }
+        Err(advice) => found.unseen.push(format!("failing messages: {advice}")),
     }
 }
 

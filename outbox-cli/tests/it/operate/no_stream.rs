@@ -1,5 +1,5 @@
 //! An event with a fixed subject that no stream captures. The relay retries up to
-//! `attempts_max`; status, why and dashboard report subject and repair.
+//! `attempts_max`; status, why, doctor and dashboard report subject and repair.
 
 use std::time::Duration;
 
@@ -73,6 +73,21 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
     for text in ["1 message keeps failing", &nobodys, &place.name] {
         assert!(what.contains(text), "{text}: {what}");
     }
+    let doctor = ask(place, "doctor -o json").expect(4).json();
+    let findings = doctor[0]["findings"].as_array().unwrap();
+    let finding = findings
+        .iter()
+        .find(|finding| finding["subject"] == subject)
+        .unwrap();
+    assert_eq!(
+        (&finding["check"], &finding["state"]),
+        (&"stream".into(), &"stuck".into())
+    );
+    let advice = finding["advice"].as_str().unwrap();
+    assert!(
+        advice.contains(&format!("nats stream edit {}", place.name)),
+        "{advice}"
+    );
     check_why(place, id, &subject);
     let served = Served::start(place, &[]);
     let (_, page) = served.get("/", &[]).await;
