@@ -102,11 +102,8 @@ impl Config {
         let mut outboxes: Vec<Outbox> = Vec::new();
         for section in sections {
             let outbox = environment.complete(section, is_only)?;
-            if outboxes.iter().any(|other| other.name() == outbox.name()) {
-                return Err(ConfigError::setting(
-                    format!("two outboxes have the name `{}`", outbox.name()),
-                    "give each `[[outbox]]` its own `name`",
-                ));
+            for other in &outboxes {
+                outbox.check_beside(other)?;
             }
             outboxes.push(outbox);
         }

@@ -14,7 +14,7 @@ use ::outbox::nats::{EventStream, Provisioning, PublisherConfig, SubjectError};
 use ::outbox::sea_orm::{NameError, TableNames};
 use serde::Deserialize;
 
-use super::duration;
+use super::{ConfigError, duration};
 
 /// A text excluded from debug output.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -333,5 +333,33 @@ impl Outbox {
             Some(schema) => names.with_schema(schema),
             None => Ok(names),
         }
+    }
+
+    /// Two relays on the same tables would split the messages at random between two streams.
+    pub(super) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
+        if self.name() == other.name() {
+            return Err(ConfigError::setting(
+                format!("two outboxes have the name `{}`", self.name()),
+                "give each `[[outbox]]` its own `name`",
+            ));
+        }
+        let tables = |outbox: &Self| {
+            (
+                outbox.database_url.clone(),
+                outbox.section.schema.clone(),
+                outbox.section.prefix.clone(),
+            )
+        };
+        if tables(self) == tables(other) {
+            return Err(ConfigError::setting(
+                format!(
+                    "the outboxes `{}` and `{}` have the same tables",
+                    other.name(),
+                    self.name()
+                ),
+                "give one of them another database, `schema` or `prefix`, or leave it out",
+            ));
+        }
+        Ok(())
     }
 }

@@ -107,9 +107,14 @@ fn a_missing_address_names_the_variables_to_set() {
 }
 
 #[test]
-fn duplicate_outbox_names_are_rejected() {
+fn duplicate_outbox_name_or_tables_are_rejected() {
     let error = refused("[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"a\"\nprefix = \"b_\"");
     assert!(error.starts_with("two outboxes have the name `a`"), "{error}");
+    let error = refused("[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"b\"");
+    assert!(
+        error.starts_with("the outboxes `a` and `b` have the same tables"),
+        "{error}"
+    );
     let config = load(
         "[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"b\"\nprefix = \"b_\"",
         &SERVERS,
