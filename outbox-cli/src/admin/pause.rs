@@ -1,8 +1,9 @@
 //! Pauses of publishing, see [`Pause`]. Pauses of consumers are in `outbox-inbox`.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox::core::{OutboxReader, Pause, StoreError};
+use outbox::core::{MessageStatus, OutboxReader, Pause, Selection, StoreError};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -10,7 +11,9 @@ use crate::admin::next::Command;
 use crate::admin::plan::Plan;
 use crate::admin::serial;
 use crate::admin::table::{Column, Columns};
-use crate::admin::words::{any, compact, utc};
+use crate::admin::words::{any, compact, counted, utc};
+
+const COUNTED_MAX: u32 = 10_000;
 
 /// An active pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -107,9 +110,12 @@ pub async fn preview_pause(
     aggregate_type: Option<&str>,
     lasts: Option<Duration>,
 ) -> Result<Plan, StoreError> {
+    let (present, unpublished, bound) = read(store, aggregate_type).await?;
+    let messages = counted(unpublished, "message waits", "messages wait");
     let end = unpause_command(aggregate_type);
     let mut effects = vec![
-        "each relay stops within a third of its `lease_ttl` (5 s by default), after the messages already sent; later messages wait"
+        format!("{bound}{messages} now, and all messages recorded later"),
+        "each relay stops within a third of its `lease_ttl` (5 s by default), after the messages already sent"
             .to_owned(),
         "order is kept, no attempt is used, and nothing becomes a dead letter".to_owned(),
         match lasts {
@@ -117,7 +123,7 @@ pub async fn preview_pause(
             None => format!("it lasts until `{end}`"),
         },
     ];
-    if present(store, aggregate_type).await?.is_some() {
+    if present.is_some() {
         effects.push("it replaces the present pause".to_owned());
     }
     Ok(Plan::new("pause", publishing_of(aggregate_type), effects))
@@ -132,13 +138,16 @@ pub async fn preview_unpause(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,
 ) -> Result<Plan, StoreError> {
+    let (present, unpublished, bound) = read(store, aggregate_type).await?;
     let subject = publishing_of(aggregate_type);
-    if present(store, aggregate_type).await?.is_none() {
+    if present.is_none() {
         let why = format!("{subject} is not paused");
         return Ok(Plan::nothing("resume", subject, why));
     }
-    let mut effects =
-        vec!["messages are published again, in order, from each relay's next lease renewal on".to_owned()];
+    let messages = counted(unpublished, "message is", "messages are");
+    let mut effects = vec![format!(
+        "{bound}{messages} published again, in order, from each relay's next lease renewal on"
+    )];
     let is_other = |pause: &&PauseRow| pause.aggregate_type.is_some() != aggregate_type.is_some();
     if let Some(other) = pauses(store).await?.iter().find(is_other) {
         effects.push(format!(
@@ -155,12 +164,39 @@ pub fn publishing_of(aggregate_type: Option<&str>) -> String {
     format!("publishing of {}", pause_scope(aggregate_type))
 }
 
-async fn present(
+/// The scope's pause, the scope's number of unpublished messages, and `at least ` if the count
+/// stopped early.
+async fn read(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,
-) -> Result<Option<PauseRow>, StoreError> {
-    let mut pauses = pauses(store).await?.into_iter();
-    Ok(pauses.find(|pause| pause.aggregate_type.as_deref() == aggregate_type))
+) -> Result<(Option<PauseRow>, u64, &'static str), StoreError> {
+    let present = pauses(store).await?;
+    let present = present
+        .into_iter()
+        .find(|pause| pause.aggregate_type.as_deref() == aggregate_type);
+    let (unpublished, bound) = match aggregate_type {
+        None => (
+            store.backlog().await?.pending,
+            outbox::core::store::BACKLOG_COUNT_MAX,
+        ),
+        Some(aggregate_type) => (of_type(store, aggregate_type).await?, COUNTED_MAX.into()),
+    };
+    let is_complete = unpublished < bound;
+    Ok((
+        present,
+        unpublished.min(bound),
+        if is_complete { "" } else { "at least " },
+    ))
+}
+
+async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64, StoreError> {
+    let mut count = 0;
+    for status in [MessageStatus::Pending, MessageStatus::Waiting] {
+        let selection = Selection::all().aggregate_type(aggregate_type).status(status);
+        let limit = NonZeroU32::new(COUNTED_MAX).unwrap_or(NonZeroU32::MIN);
+        count += store.list(&selection, limit).await?.len() as u64;
+    }
+    Ok(count)
 }
 
 impl Columns for PauseRow {
@@ -200,7 +236,7 @@ mod tests {
             "{plan:?}"
         );
         let again = preview_pause(&store, None, None).await.expect("preview");
-        assert!(again.effects[3].contains("replaces"), "{again:?}");
+        assert!(again.effects[4].contains("replaces"), "{again:?}");
         store.unpause(None).await.expect("ended");
         let rows = pauses(&store).await.expect("pauses");
         assert!(rows.len() == 1 && rows[0].covers("order") && !rows[0].covers("Order"));

@@ -13,6 +13,8 @@ pub struct Plan {
     pub subject: String,
     /// Whether anything changes.
     pub is_possible: bool,
+    /// Number of selected dead letters, as `--confirm` needs it.
+    pub count: Option<u64>,
     /// Effects, or why nothing changes.
     pub effects: Vec<String>,
     /// Causes of failures.
@@ -26,6 +28,7 @@ impl Plan {
             change,
             subject: subject.into(),
             is_possible: true,
+            count: None,
             effects,
             causes: Vec::new(),
         }

@@ -47,7 +47,10 @@ impl LetterChange {
             return Plan::nothing(self.as_str(), "dead letters", "no dead letter matches");
         }
         let subject = counted(dead_letters, "dead letter", "dead letters");
-        Plan::new(self.as_str(), subject, self.effects())
+        Plan {
+            count: Some(dead_letters),
+            ..Plan::new(self.as_str(), subject, self.effects())
+        }
     }
 
     /// A new operation for [`carry_out_letters`].

@@ -86,11 +86,12 @@ impl LogChangeCommand {
         }
         let status = asked(&place).await?;
         if status.is_on && status.takes_new {
-            let plan = Plan::nothing("create", log_of(&status), "the log is on");
-            return previewed(self.place.output, &plan);
+            say("the log is on; nothing would be changed");
+            let row = LogRow::of(status);
+            output::one(self.place.output, &row)?;
+            return Ok(row.next.map_or(Outcome::Done, |next| next.state.into()));
         }
-        let effects = INIT.map(str::to_owned).into();
-        previewed(self.place.output, &Plan::new("create", log_of(&status), effects))
+        previewed(self.place.output, &plan_of("create", status, &INIT))
     }
 
     async fn drop(&self) -> Result<Outcome, CommandError> {
@@ -104,8 +105,7 @@ impl LogChangeCommand {
             return previewed(self.place.output, &plan);
         }
         if !self.make.yes {
-            let effects = DROP.map(str::to_owned).into();
-            return previewed(self.place.output, &Plan::new("remove", log_of(&status), effects));
+            return previewed(self.place.output, &plan_of("remove", status, &DROP));
         }
         self.make.confirm.check(&place, async { Ok(1) }).await?;
         self.recorded(&place, OperationKind::DropLog, 1, log.drop())
@@ -154,6 +154,13 @@ async fn asked(place: &Place) -> Result<SlotStatus, CommandError> {
 
 fn log_of(status: &SlotStatus) -> String {
     format!("the log {}", status.name)
+}
+
+fn plan_of(change: &'static str, status: SlotStatus, effects: &[&str]) -> Plan {
+    let log = log_of(&status);
+    let state = format!("the log is {}", LogRow::of(status).state());
+    let effects = effects.iter().map(|effect| (*effect).to_owned());
+    Plan::new(change, log, std::iter::once(state).chain(effects).collect())
 }
 
 /// Log findings for `outbox doctor`; none without a log, unless the file requires a log.

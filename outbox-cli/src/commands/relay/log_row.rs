@@ -157,9 +157,13 @@ impl LogRow {
     }
 
     pub(in crate::commands) fn line(&self) -> String {
+        format!("log         {}", self.state())
+    }
+
+    pub(super) fn state(&self) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         format!(
-            "log         {}, slot {}{}; retains {} bytes of WAL, headroom {}{}",
+            "{}, slot {}{}; retains {} bytes of WAL, headroom {}{}",
             if self.is_on { "on" } else { "off" },
             plain(&self.name),
             match (self.exists, self.is_read) {

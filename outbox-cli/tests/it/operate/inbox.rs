@@ -72,6 +72,8 @@ async fn dead_letters_are_listed_retried_and_discarded(kind: Kind) {
         "{preview:?}"
     );
     assert!(preview.said.contains("re-run with `--yes`"), "{preview:?}");
+    let preview = ask(place, &[&retry[..], &["-o", "json"]].concat()).expect(0);
+    assert_eq!(preview.json()["count"], 3);
     let one = ask(
         place,
         &[&retry[..], &["--limit", "1", "--yes", "-o", "json"]].concat(),

@@ -29,6 +29,7 @@ async fn pause_is_previewed_started_reported_and_ended(kind: Kind) {
     let preview = ask(place, &pause).expect(0);
     for text in [
         "would pause publishing of aggregates of type order\n",
+        "  1 message waits now",
         "after 7200 s, or with `outbox resume --aggregate-type order`",
     ] {
         assert!(preview.out.contains(text), "{text}: {preview:?}");
