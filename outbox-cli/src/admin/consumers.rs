@@ -158,16 +158,16 @@ impl ConsumerRow {
 
     pub(super) fn of_stream(&self) -> Option<Reason> {
         let degraded = |what: String, next: Next| Some(Reason::new(State::Degraded, what, next));
-        let (Some(undelivered), Some(unacknowledged)) = (self.undelivered, self.unacknowledged) else {
-            let what = "the broker has no consumer of this name: its inbox has never run, or the consumer was removed";
-            return degraded(what.to_owned(), "outbox consumers list".into());
-        };
         if let Some(reason) = &self.paused {
             let next = Command::from("outbox consumers resume")
                 .arg(&self.consumer)
                 .into();
             return degraded(format!("it is paused: {reason}"), next);
         }
+        let (Some(undelivered), Some(unacknowledged)) = (self.undelivered, self.unacknowledged) else {
+            let what = "the broker has no consumer of this name: its inbox has never run, or the consumer was removed";
+            return degraded(what.to_owned(), "outbox consumers list".into());
+        };
         let forecast = |advice: &str| Next::and_advice("outbox consumers list --forecast", advice);
         let next = forecast("if the lag does not shrink, check that the service runs, and read its log");
         if let Some(what) = handed_no_more(undelivered, unacknowledged, self.max_unacknowledged) {
@@ -383,10 +383,9 @@ mod tests {
         dead.judge();
         assert_eq!(dead.state, State::Degraded);
         assert_eq!(dead.reasons[0].what, "10,000+ dead letters are open");
-        let absent = ConsumerRow {
-            paused: Some("stocktaking".to_owned()),
-            ..ConsumerRow::new("billing", None)
-        };
+        let mut absent = ConsumerRow::new("billing", None);
         check(&absent, "has no consumer of this name");
+        absent.paused = Some("stocktaking".to_owned());
+        check(&absent, "it is paused");
     }
 }

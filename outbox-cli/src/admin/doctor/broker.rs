@@ -326,6 +326,9 @@ mod tests {
         assert_eq!(found(&row), [Check::ConsumerDeadLetters]);
         row.paused = Some("stocktaking".to_owned());
         assert_eq!(found(&row), [Check::ConsumerPaused, Check::ConsumerDeadLetters]);
+        row.undelivered = None;
+        let absent = of_consumer(&row, None, &sound());
+        assert_eq!(absent[0].next.line(), "outbox consumers resume billing");
         assert_eq!(found(&consumers::dead("billing", 0)), []);
     }
 
