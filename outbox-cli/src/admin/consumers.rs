@@ -130,13 +130,16 @@ impl ConsumerRow {
         self.judge();
     }
 
-    /// Adds an earlier observation, made `over` ago.
+    /// Adds an earlier observation, made `over` before the first.
     pub fn look_back(&mut self, earlier: &Self, over: Duration) {
+        let seen = self.seen();
         self.watched = Some(Watched {
-            over,
-            asked: earlier.is_receiving == Some(true) || self.is_receiving == Some(true),
-            advanced: self.floor > earlier.floor || self.unacknowledged < earlier.unacknowledged,
-            busy: earlier.unacknowledged > Some(0) || self.unacknowledged > Some(0),
+            over: over + seen.over,
+            asked: seen.asked || earlier.is_receiving == Some(true),
+            advanced: seen.advanced
+                || self.floor > earlier.floor
+                || self.unacknowledged < earlier.unacknowledged,
+            busy: seen.busy || earlier.unacknowledged > Some(0),
         });
         self.judge();
     }
@@ -339,6 +342,7 @@ mod tests {
         };
         watched.look_back(&asked, MINUTE);
         check(&watched, "");
+        watched = silent.clone();
         let busy = ConsumerRow {
             unacknowledged: Some(1),
             ..silent

@@ -74,10 +74,7 @@ impl ListConsumersCommand {
             let filled = stream::filled(&place, client.clone()).await.ok();
             earlier = Some((rows, begun.elapsed(), filled.and_then(|stream| stream.max_age)));
         }
-        let rows = match &earlier {
-            Some(_) => stream::rows(&place, client).await?,
-            None => stream::watched(&place, client).await?,
-        };
+        let rows = stream::watched(&place, client).await?;
         let unseen = stream::unseen(&rows);
         let list = |row: ConsumerRow| match &earlier {
             Some((earlier, passed, max_age)) => {
