@@ -389,4 +389,16 @@ async fn two_outboxes_have_metrics_of_their_own() {
     place.close().await;
 }
 
+#[test]
+fn print_config_prints_the_default_file() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(["print", "config"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        outbox_cli::config::DEFAULT_FILE
+    );
+}
+
 on_each_database!(relay_publishes_and_releases_leases_on_signal);

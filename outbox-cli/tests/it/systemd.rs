@@ -221,13 +221,13 @@ async fn stuck_relay_is_alive_not_ready_for_systemd() {
     let rename = |from: &str, to: &str| format!("ALTER TABLE {schema}.{from} RENAME TO {to}");
     place.execute(&rename("outbox_messages", "hidden")).await;
     eventually("a relay that is stuck", async || {
-        program.get("/readyz").await.1.contains("stuck: ")
+        program.get("/readyz").await.1.contains("stuck: shop: ")
     })
     .await;
     systemd.forget();
     eventually("signs of life", async || systemd.hear("WATCHDOG=1") >= 3).await;
     let (status, answer) = program.get("/livez").await;
-    assert!(status == 200 && answer.contains("stuck: "), "{answer}");
+    assert!(status == 200 && answer.contains("stuck: shop: "), "{answer}");
     assert_eq!(program.get("/readyz").await.0, 503);
     place.execute(&rename("hidden", "outbox_messages")).await;
     eventually("a relay that is ready", async || {
