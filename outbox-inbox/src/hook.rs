@@ -1,4 +1,4 @@
-//! Calls the application's hooks, after the commit.
+//! Calls the application's hooks after a handler's transaction has committed.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
 /// Code around every run of a handler.
 ///
-/// The trait is implemented for functions of this shape:
+/// Functions with this signature implement [`Middleware`]:
 ///
 /// ```
 /// use outbox_inbox::{BoxFuture, Effect, HandlerContext, HandlerError, Next};

@@ -17,11 +17,12 @@
 //!
 //! - Effects outside the database. They happen at least once; the receiver can drop repeated
 //!   effects by [`StableKey`].
-//! - Order of an aggregate across processes, without [`Strategy::Sequence`] or [`Order::Strict`].
-//! - Order after a dead-lettered message: its aggregate continues without it.
+//! - No order of an aggregate between processes, without [`Strategy::Sequence`] or
+//!   [`Order::Strict`].
+//! - No order after a dead-lettered message: later messages of its aggregate continue.
 //!
 //! **Not allowed**: statements that end the transaction. On MySQL and MariaDB, DDL (`CREATE`,
-//! `ALTER`, `TRUNCATE`) commits the transaction and the claim: never run DDL in a handler.
+//! `ALTER`, `TRUNCATE`) commits the open transaction: never run DDL in a handler.
 //!
 //! ```standalone_crate
 //! use outbox_testing::MemoryBroker;
@@ -191,7 +192,8 @@ pub use upcast::Upcasters;
 ///   [`InboxConfig::backoff`].
 /// - `timeout`: `"20s"`, the maximum run time, shorter than [`InboxConfig::ack_wait`]. Default:
 ///   [`InboxConfig::handler_timeout`].
-/// - `crate`: `::my_service::inbox`, the path of a re-export. Default: this crate or `outbox`.
+/// - `crate`: path of a re-export of this crate, such as `::my_service::inbox`. Default: this crate
+///   or `outbox`.
 ///
 /// Durations are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
 ///

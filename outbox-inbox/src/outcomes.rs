@@ -18,7 +18,8 @@ pub enum EventOutcome {
     /// The event was handled in the first attempt. Only strategies with a row per event record this
     /// outcome.
     Handled,
-    /// The event was handled after a counted attempt. Every strategy records this outcome.
+    /// The event was handled after at least one failed attempt. Every strategy records this
+    /// outcome.
     HandledLater,
     /// The event was dead-lettered.
     Dead,
@@ -114,8 +115,8 @@ impl EventOutcomes {
     }
 }
 
-/// The query reads a range of the primary key. An attempt without a handler run is not in
-/// `attempts`, but sets `last_error`.
+/// Reads a range of the primary key. An attempt that ended before the handler ran sets `last_error`
+/// but does not increase `attempts`.
 fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId), limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT id, status, CASE WHEN last_error IS NULL THEN attempts ELSE attempts + 1 END AS counted FROM {} WHERE consumer = ",

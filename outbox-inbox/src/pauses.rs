@@ -131,7 +131,7 @@ impl PausedConsumers {
     ///
     /// # Cancellation
     ///
-    /// Same as for [`Self::pause`].
+    /// The rules of [`Self::pause`] apply.
     pub async fn resume(&self, consumer: &str) -> Result<bool, DbErr> {
         let inbox = self.sql();
         let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));

@@ -1,4 +1,4 @@
-//! A connection pool on which each single write commits.
+//! A connection pool on which each write outside a transaction is committed.
 //!
 //! If an application cancels its `begin()`, sqlx 0.9.0 returns the connection to the pool with an
 //! open transaction (transact-rs/sqlx#4393). A single write on this connection would join the
@@ -34,8 +34,8 @@ impl ConnectionTrait for Pool {
         self.0.get_database_backend()
     }
 
-    /// `BEGIN` joins an open transaction (PostgreSQL) or commits it (MySQL), so that `COMMIT` ends
-    /// both. SQLite's driver repairs the connection.
+    /// `COMMIT` also ends a transaction left open on the connection: PostgreSQL's `BEGIN` joins it,
+    /// MySQL's `BEGIN` commits it. SQLite's driver rolls it back.
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
         if self.get_database_backend() == DbBackend::Sqlite {
             return self.0.execute_raw(statement).await;

@@ -1,7 +1,7 @@
 //! The set of handlers of an inbox.
 //!
-//! Invariant: each (consumer, event type, version) has one handler, and every handler has its
-//! state.
+//! Invariant: each (consumer, event type, version) has one handler, and the router has every state
+//! that its handlers require.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;

@@ -29,9 +29,10 @@
 //! # Set-up
 //!
 //! The log needs PostgreSQL 15 or later with `wal_level = logical`. [`PostgresLog::init`] creates
-//! the publication, the replication slot and the table `outbox_log`; afterwards new messages are
-//! logged. [`PostgresLog::drop`] returns to a polling relay. `init` and `drop` may run while
-//! services and relays run. [`PostgresLog::status`] reports the state of the slot.
+//! the publication, the replication slot and the table `outbox_log`. Later messages get the status
+//! *logged*: they are published from the log. [`PostgresLog::drop`] returns to a polling relay.
+//! `init` and `drop` may run while services and relays run. [`PostgresLog::status`] reports the
+//! state of the slot.
 //!
 //! **An unread slot fills the disk.** Set `max_slot_wal_keep_size`, and drop the log before you
 //! stop its relay for good. A running relay retains at most [`LogConfig::retained_max`] bytes:

@@ -6,7 +6,6 @@ use std::time::Duration;
 /// Longest duration. Adding it to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// Parses a whole number and a unit, at most 366 days.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = parse(text).filter(|duration| *duration <= LONGEST);
     duration.ok_or_else(|| "is a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days".to_owned())
@@ -20,7 +19,6 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "is zero".to_owned())
 }
 
-/// Parses `min..max`, both above zero.
 pub(crate) fn range(text: &str) -> Result<(Duration, Duration), String> {
     let range = text.split_once("..").and_then(|(min, max)| {
         let range = (positive(min).ok()?, positive(max).ok()?);

@@ -1,9 +1,7 @@
 //! The rules for names that are stored or sent. A wrong name would otherwise fail later, in a
 //! subject, a filter or a primary key.
 
-/// Maximum bytes of aggregate, event and consumer names.
 const NAME_BYTES_MAX: usize = 64;
-/// Maximum bytes of a fixed subject.
 const SUBJECT_BYTES_MAX: usize = 255;
 
 /// Checks a name against `[a-z][a-z0-9_-]{0,63}`. Dots would separate the tokens of a subject.

@@ -4,7 +4,7 @@
 //! A hint is an empty core NATS message, neither stored nor confirmed. Each hint costs a relay one
 //! query.
 //!
-//! Invariants: no message depends on hints, because relays poll too. The rate of hints is bounded,
+//! Invariants: no message depends on hints, because relays also poll. The rate of hints is bounded,
 //! independent of the commit rate.
 //!
 //! ```no_run

@@ -1,8 +1,8 @@
 //! Stores a SeaORM model and its events in one transaction, and serves the events to the relay.
 //!
-//! [`SaveWithEvents`] writes both in one transaction. Without it, a crash between save and publish
-//! loses the event. A [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes committed events at
-//! least once and in order per aggregate.
+//! [`SaveWithEvents`] writes model and events in one transaction. With separate writes, a crash
+//! between save and publish loses the event. A [`Relay`](outbox_core::Relay) over [`SqlStore`]
+//! publishes committed events at least once and in order per aggregate.
 //!
 //! **Guaranteed**: events exist if and only if the transaction committed. Per aggregate they are
 //! numbered 1, 2, 3 … in commit order.

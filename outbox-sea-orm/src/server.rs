@@ -26,7 +26,7 @@ const MYSQL: [(&str, &str, &str); 5] = [
 
 const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
 
-/// Repairs all findings of [`unfit_settings`]. Its `sql_mode` is the drivers' default.
+/// Sets all settings that [`unfit_settings`] checks, with the drivers' default `sql_mode`.
 pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
      sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
 

@@ -8,7 +8,7 @@ use super::environment::compiler_is_pinned;
 
 const PROGRAMS: &str = "OUTBOX_TEST_PROGRAMS";
 
-/// A test filter without matches also exits with success, but without this line.
+/// If the filter matches no test, cargo exits with success but does not print this line.
 const PASSED: &str = "test result: ok. 1 passed";
 
 /// Runs `test` in a child process without cargo's package variables. The child calls `compile_fail`
@@ -16,7 +16,7 @@ const PASSED: &str = "test result: ok. 1 passed";
 ///
 /// # Panics
 ///
-/// If `compile_fail` panics, with the output of the child.
+/// Panics if `compile_fail` panics, with the output of the child.
 #[doc(hidden)]
 pub fn programs_that_do_not_compile(test: &str, folder: &str, compile_fail: impl FnOnce(&str)) {
     if let Ok(programs) = env::var(PROGRAMS) {

@@ -20,7 +20,7 @@ const COMPILER: &str = "rustc 1.95.";
 ///
 /// # Panics
 ///
-/// If the variable is unset or empty and `CI=true`.
+/// Panics if the variable is unset or empty and `CI=true`.
 #[must_use]
 pub fn backend_url(variable: &'static str) -> Option<String> {
     if let Ok(url) = env::var(variable)

@@ -10,7 +10,7 @@ const AT_MOST: Duration = Duration::from_secs(90);
 ///
 /// # Panics
 ///
-/// If `holds` does not return true within 90 s.
+/// Panics if `holds` does not return true within 90 s.
 ///
 /// # Cancellation
 ///

@@ -22,7 +22,7 @@ const BLOCKS: u16 = (PORTS.end - PORTS.start) / BLOCK;
 ///
 /// # Panics
 ///
-/// If every port is taken.
+/// Panics if every port is taken.
 #[must_use]
 pub fn free_port() -> u16 {
     static OURS: Mutex<Ports> = Mutex::new(Ports::new());

@@ -174,7 +174,7 @@ impl Ledger {
     ///
     /// # Panics
     ///
-    /// If [`Self::check`] finds a violation.
+    /// Panics if [`Self::check`] finds a violation.
     #[track_caller]
     pub fn assert_balanced(&self) {
         let violations: Vec<String> = self.check().iter().map(ToString::to_string).collect();

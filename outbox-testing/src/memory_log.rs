@@ -73,7 +73,7 @@ impl MemoryLog {
         self.store.with_log(|log| log.readings)
     }
 
-    /// The stored position. All earlier messages are decided.
+    /// The stored position. All earlier messages are published or pending.
     #[must_use]
     pub fn stored(&self) -> Position {
         self.store.with_log(|log| log.stored)
@@ -134,7 +134,8 @@ pub struct MemoryLogReader {
     position: Position,
     adopted_to: Position,
     is_told: bool,
-    /// The unread messages of the current transaction in reverse order, and its position.
+    /// The unread messages of the current transaction in reverse order, and the position of the
+    /// transaction.
     rest: (Vec<LoggedMessage>, Option<Position>),
     news: Arc<Notify>,
 }
@@ -171,7 +172,7 @@ impl LogReader for MemoryLogReader {
             let news = self.news.clone();
             let notified = news.notified();
             tokio::pin!(notified);
-            // Registers before the check, so that no write is missed.
+            // The wait is registered before the log is read, so that no write is missed.
             notified.as_mut().enable();
             self.check()?;
             if let Some(event) = self.event() {

@@ -7,9 +7,9 @@
 //! **Guarantees**
 //!
 //! - An event is stored if and only if its transaction commits.
-//! - It reaches the stream at least once, in the order of its aggregate.
-//! - Its effect is applied once per consumer if the effect uses the handler's transaction, while
-//!   the inbox stores the message id (15 days by default).
+//! - An event reaches the stream at least once, in the order of its aggregate.
+//! - The effect of an event is applied once per consumer if the effect uses the handler's
+//!   transaction, while the inbox stores the message id (15 days by default).
 //!
 //! **Not guaranteed**: a single delivery, order between aggregates, exactly-once effects outside
 //! the database.

@@ -170,7 +170,7 @@ impl Runner {
     ///
     /// As [`Self::run`].
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RunReport, RunError> {
-        // Cancels `shutdown` even if this future is dropped.
+        // The guard cancels `shutdown` even if this future is dropped.
         let _ends = shutdown.clone().drop_guard();
         if self.parts.is_empty() {
             return Err(RunError::Empty);

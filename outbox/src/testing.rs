@@ -42,7 +42,7 @@ mod database {
         ///
         /// # Errors
         ///
-        /// If the file or the tables cannot be created.
+        /// Returns an error if the file or the tables cannot be created.
         pub async fn create() -> Result<Self, DbErr> {
             Self::create_with(&TableNames::new()).await
         }
@@ -104,7 +104,7 @@ mod database {
         ///
         /// # Errors
         ///
-        /// If the file cannot be opened.
+        /// Returns an error if the file cannot be opened.
         pub async fn connect(&self) -> Result<DatabaseConnection, DbErr> {
             let file = self.folder.path().join("test.db");
             let mut options = ConnectOptions::new(format!("sqlite://{}?mode=rwc", file.display()));

@@ -27,7 +27,7 @@ const SET_UPS: u32 = 10;
 ///
 /// # Errors
 ///
-/// If the server rejects the request or does not answer within [`SOON`].
+/// Returns an error if the server rejects the request or does not answer within [`SOON`].
 pub async fn provision(stream: &EventStream, url: &str) -> Result<Client, Failure> {
     let provisioned = async {
         let client = stream.connect(url).await?;
@@ -52,7 +52,7 @@ pub fn context(client: Client) -> Context {
 ///
 /// # Errors
 ///
-/// If the server or `read` fails.
+/// Returns an error if the server or `read` fails.
 pub async fn read_all<R>(
     stream: &Stream,
     read: impl Fn(&Message) -> Result<R, Failure>,

@@ -48,7 +48,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If `initdb` fails.
+    /// Returns an error if `initdb` fails.
     pub fn postgres(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("postgres")?;
         let data = folder.path().join("data");
@@ -91,7 +91,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the data cannot be copied.
+    /// Returns an error if the data cannot be copied.
     pub fn standby(&self, slot: &str, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("postgres")?;
         let data = folder.path().join("data");
@@ -122,7 +122,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the data cannot be created.
+    /// Returns an error if the data cannot be created.
     pub fn mariadb(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("mysql")?;
         let port = free_port();
@@ -172,7 +172,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn pgbouncer(program: &Path, server: u16, settings: &str) -> Result<Self, Failure> {
         let (folder, user) = prepare("nobody")?;
         let port = free_port();
@@ -194,7 +194,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If `localedef` fails.
+    /// Returns an error if `localedef` fails.
     pub fn in_german(mut self, localedef: &Path) -> Result<Self, Failure> {
         let locales = self.folder.path().join("locales");
         fs::create_dir(&locales)?;
@@ -213,7 +213,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created.
+    /// Returns an error if the folder cannot be created.
     pub fn nats(program: &Path) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
         let port = free_port();
@@ -235,7 +235,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn with_config(mut self, config: &str) -> Result<Self, Failure> {
         let path = self.folder.path().join("nats.conf");
         fs::write(&path, config)?;
@@ -276,7 +276,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the server does not listen within [`SOON`].
+    /// Returns an error if the server does not listen within [`SOON`].
     pub async fn start(&mut self) -> Result<(), Failure> {
         let started = async {
             loop {
@@ -324,7 +324,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the operating system refuses the signal.
+    /// Returns an error if the operating system refuses the signal.
     pub fn kill(&mut self) -> Result<(), Failure> {
         if let Some(mut process) = self.process.take() {
             let children = children(process.id());
@@ -342,7 +342,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the database does not answer within [`SOON`].
+    /// Returns an error if the database does not answer within [`SOON`].
     pub async fn connect(&self, connections: u32) -> Result<DatabaseConnection, Failure> {
         self.connect_by(&self.url, connections).await
     }
@@ -351,7 +351,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the database does not answer within [`SOON`].
+    /// Returns an error if the database does not answer within [`SOON`].
     pub async fn connect_to(&self, database: &str, connections: u32) -> Result<DatabaseConnection, Failure> {
         self.connect_by(&self.url_of(database), connections).await
     }

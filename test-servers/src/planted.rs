@@ -82,7 +82,6 @@ impl Called {
     pub fn read(&mut self, sql: &str) {
         let bytes = sql.as_bytes();
         let (mut at, mut word) = (0, None);
-        // The enclosing calls, each with name and number of arguments so far.
         let mut calls: Vec<(Option<String>, usize)> = Vec::new();
         let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |n| from + n);
         while at < bytes.len() {
@@ -159,7 +158,8 @@ impl Called {
 
     /// Plants overloads in an existing schema for common types; functions with three and more
     /// arguments get fewer types. More overloads would slow down sessions. So a type is planted
-    /// only where an implicit cast allows it, and each type of `UNKNOWN` everywhere.
+    /// only where an implicit cast allows it. The types of `UNKNOWN` are planted for every
+    /// function.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());

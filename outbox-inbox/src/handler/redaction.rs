@@ -1,7 +1,8 @@
-//! Removes values from the texts of database errors, because errors outlive the row in logs and
-//! tables.
+//! Removes row values from database errors, because logs and tables keep an error longer than the
+//! row.
 //!
-//! Invariant: a value is removed up to its last possible end.
+//! Invariant: if the end of a value in the text is ambiguous, the text is removed up to the last
+//! candidate.
 
 const GONE: &str = "…";
 

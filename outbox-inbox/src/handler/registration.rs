@@ -18,8 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A handler as a type: `Router::new().handler::<reserve_stock>()`.
 ///
-/// [`idempotent_handler`](macro@crate::idempotent_handler) implements it for a type with the
-/// function's name. Without the macro:
+/// The attribute [`idempotent_handler`](macro@crate::idempotent_handler) implements `Handler` for a
+/// type with the function's name. Without the attribute:
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -71,8 +71,8 @@ pub struct Registration {
     pub consumer: &'static str,
     /// Path of the function, for error messages.
     pub handler: &'static str,
-    /// The handled events: one for a struct, one per variant for an enum, or the selections of the
-    /// key `messages` ([`EventDescriptor::is_selection`]).
+    /// Handled events: one entry for a struct, one per variant for an enum, or one per pattern of
+    /// the key `messages` ([`EventDescriptor::is_selection`]).
     pub events: &'static [EventDescriptor],
     /// Source file, for error messages only.
     pub file: &'static str,
@@ -83,7 +83,7 @@ pub struct Registration {
     pub requires: &'static [Option<Requirement>],
     /// Properties derived from the handler's signature.
     pub shape: Shape,
-    /// Options from the keys of the attribute.
+    /// Options set by the keys of the `idempotent_handler` attribute.
     pub options: HandlerOptions,
     /// Function that extracts the arguments and calls the handler.
     pub invoke: Invoke,

@@ -20,9 +20,9 @@ use super::registration::{RecordsEvents, Requirement};
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`,
 /// `insert_with_events(&tx, …)`.
 ///
-/// **Return database errors**: PostgreSQL aborts a transaction at the first error, and a handler
-/// that continues has failed. Run a part that may fail in a nested transaction (`tx.begin()`, a
-/// savepoint).
+/// **Return database errors**: PostgreSQL aborts a transaction at the first error. If the handler
+/// ignores the error, the attempt counts as failed. Run statements that may fail in a nested
+/// transaction (`tx.begin()`, a savepoint).
 #[derive(Clone, Copy)]
 pub struct Tx<'a> {
     transaction: &'a DatabaseTransaction,
@@ -109,13 +109,14 @@ pub struct Outbox<'a>(Tx<'a>);
 impl Outbox<'_> {
     /// Records events, which exist if and only if the handler's transaction commits.
     ///
-    /// [`RecordError`]; return it from the handler.
+    /// # Errors
     ///
-    /// [`RecordError`]; return it.
+    /// [`RecordError`]; return it from the handler.
     ///
     /// # Cancellation
     ///
-    /// As for [`outbox_sea_orm::record`]. A dropped handler is rolled back.
+    /// The rules of [`outbox_sea_orm::record`] apply. If the handler's future is dropped, its
+    /// transaction is rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
         outbox_sea_orm::record(&self.0, events).await
     }

@@ -1,7 +1,7 @@
 //! Identifies a request by its owner, its key and its contents.
 //!
-//! Invariants: a key belongs to one tenant and principal. The hashes are stored, so the hash
-//! function never changes.
+//! Invariants: a key belongs to one tenant and principal. The database stores hashes of keys and
+//! requests, so the hash function never changes.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use axum::http::HeaderValue;
@@ -16,8 +16,9 @@ pub(crate) type Digest = [u8; 32];
 
 /// The owner of a request: tenant and principal. Different owners never share a key.
 ///
-/// Take both from authenticated data, or one client receives another client's response. The first
-/// 255 characters of both are stored in plain text: use ids, not credentials.
+/// Take tenant and principal from authenticated data. Otherwise one client may receive another
+/// client's response. The first 255 characters of tenant and principal are stored in plain text:
+/// use ids, not credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     tenant: String,
@@ -25,8 +26,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A service with a single tenant passes a constant name. An empty tenant or principal counts
-    /// as no scope.
+    /// A service with a single tenant passes a constant name. A request with an empty tenant or
+    /// principal is treated as a request without a [`Scope`].
     pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
         Self {
             tenant: tenant.into(),

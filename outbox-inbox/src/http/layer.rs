@@ -111,8 +111,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Checks settings, database and table, and starts the purge. Call it at the start, in the
-    /// runtime that serves the requests.
+    /// Checks the settings, the database and the request table, and starts the purge of expired
+    /// requests. Call `check` at the start, in the runtime that serves the requests.
     ///
     /// # Errors
     ///

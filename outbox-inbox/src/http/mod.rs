@@ -89,16 +89,16 @@
 //! Requests with methods other than POST, PUT, PATCH and DELETE pass through without a key.
 //! Responses to a request with a new key:
 //!
-//! - 2xx, [`Committed`], or 3xx after the handler extracted [`RequestTx`]: returned, stored and
-//!   committed with the effect.
+//! - A 2xx response, a [`Committed`] response, or a 3xx response of a handler that has extracted
+//!   [`RequestTx`]: stored and committed with the effect, and returned.
 //! - Any other response of handler, extractor or inner layer: returned, and the effect is rolled
 //!   back.
-//! - The handler panics, continues after a lost transaction, or responds with more than
+//! - The handler panics, ignores a rollback of its transaction, or responds with more than
 //!   [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max): 500, rolled back.
 //! - The handler exceeds [`handler_timeout`](IdempotencyLayer::with_handler_timeout): 503 with
 //!   `Retry-After`, rolled back.
-//! - The database is unreachable or in conflict, or the outcome of the commit is unknown: 503 with
-//!   `Retry-After`.
+//! - The database is unreachable, reports a deadlock or lock timeout, or does not confirm the
+//!   commit: 503 with `Retry-After`.
 //!
 //! The layer's own answers are `application/problem+json` and are never stored.
 //!
@@ -114,7 +114,6 @@
 //! immediately. Between processes:
 //! - PostgreSQL: 409 immediately, by an advisory lock on 32 bits of the key's hash. Another key
 //!   with the same bits, or a retry immediately after a rejected commit, also gets 409.
-//!   another key with the same bits, or immediately after a rejected commit.
 //! - MySQL and MariaDB: 409 immediately (`NOWAIT`). Of two simultaneous requests, the second waits
 //!   at most `innodb_lock_wait_timeout` and gets the response of the first.
 //! - SQLite: the second request waits at most `busy_timeout` and then gets 503.

@@ -38,7 +38,7 @@ pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> Dro
 ///
 /// # Cancellation
 ///
-/// The purge runs to its end in the background.
+/// If the future is dropped, the purge continues in the background until it is complete.
 pub async fn purge_requests(db: &DatabaseConnection, names: &TableNames, limit: u32) -> Result<u64, DbErr> {
     let (db, names) = (db.clone(), names.clone());
     detached(async move {

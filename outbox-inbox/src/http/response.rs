@@ -12,7 +12,7 @@ use super::key::Digest;
 
 /// A response that commits and is stored, whatever its status.
 ///
-/// Use it for a refusal that is a result, such as a declined payment, or a failure after an
+/// For a rejection that is a valid result, such as a declined payment, or a failure after an
 /// irreversible effect.
 ///
 /// ```
@@ -63,8 +63,8 @@ const STORED: [HeaderName; 12] = [
     header::VARY,
 ];
 
-/// Whether a response commits. A committed failure would keep half of an effect, and a stored
-/// refusal would outlast its cause.
+/// Whether the layer commits the transaction and stores the response. A committed failure would
+/// keep half of an effect, and a stored rejection would outlast its cause.
 ///
 /// `taken`: whether the handler has extracted the transaction. If not, a redirection comes from an
 /// inner layer.

@@ -227,7 +227,8 @@ where
         roll_back(tx).await;
         return Err(refusal);
     }
-    // The outcome of the commit may be unknown. A retried request gets the stored response.
+    // An error may hide a successful commit. In this case, a retried request gets the stored
+    // response.
     tx.commit().await.map_err(|error| in_trouble("commit", &error))?;
     if recorded {
         wake::notify();

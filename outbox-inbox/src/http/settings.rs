@@ -1,4 +1,4 @@
-//! The settings of the layer, their checks, and the cached check of the database.
+//! Settings of the idempotency layer, their checks, and the database check, which runs only once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub enum MissingKey {
     /// The layer answers with 400.
     #[default]
     Refuse,
-    /// The handler runs in a transaction, but a repeated request runs again. No scope is needed.
+    /// The handler of a request without a key runs in a transaction, but a repeated request runs
+    /// again. No [`Scope`] is needed.
     PassThrough,
 }
 

@@ -15,7 +15,8 @@ use crate::dedup::sql::InboxSql;
 
 const TEXT_CHARS_MAX: usize = 255;
 
-/// Attempts of a claim when rows disappear between two statements.
+/// Maximum attempts to claim a key. An attempt fails if an expired row is deleted between two
+/// statements.
 const LOOKS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl RequestSql {
             match self.insert(tx, claim).await {
                 Ok(true) => return Ok(Claimed::Mine),
                 Ok(false) => {}
-                // Another request was inserted after the query, and ran longer than
+                // Another request with the key holds its row for longer than
                 // `innodb_lock_wait_timeout`.
                 Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
                 Err(error) => return Err(error),
@@ -190,7 +191,7 @@ impl RequestSql {
     pub(crate) fn expired_ids(&self, limit: u32) -> Statement {
         let (force, lock) = match self.inbox.backend() {
             DbBackend::Postgres => ("", " FOR UPDATE SKIP LOCKED"),
-            // Without this index, MySQL would lock every row that it sorts.
+            // Without the index hint, MySQL would lock every row that it sorts.
             DbBackend::MySql => (
                 " FORCE INDEX (inbox_requests_expires_at)",
                 " FOR UPDATE SKIP LOCKED",

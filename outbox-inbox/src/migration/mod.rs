@@ -18,7 +18,7 @@ outbox_sea_orm::__migrations!(TABLES);
 ///
 /// # Errors
 ///
-/// [`NameError`] if the database cannot hold such names.
+/// [`NameError`] if a table name is invalid or too long for the database.
 pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
     TABLES.sql(backend, names)
 }

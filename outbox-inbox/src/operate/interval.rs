@@ -1,6 +1,7 @@
 //! Periodic work in the background, until a stop.
 //!
-//! Invariant: a stop drops no statement, because a dropped statement would cost its connection.
+//! Invariant: a stop waits for the running statement, because dropping the statement would close
+//! its connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,8 +15,8 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Pauses for a random time, so that processes do not run in step. Returns false after the
-    /// stop.
+    /// Pauses for a random time, so that processes do not run at the same time. Returns false if
+    /// the work must stop.
     pub(crate) async fn pause(&self, part: Range<f64>) -> bool {
         let part = part.start + fastrand::f64() * (part.end - part.start);
         self.answer(sleep(self.every.mul_f64(part))).await.is_some()

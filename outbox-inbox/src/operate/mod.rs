@@ -55,7 +55,7 @@ pub struct ConsumerLag {
     pub dead_letters_marked: u64,
     /// Reason of the consumer's pause, if it is paused.
     pub paused: Option<String>,
-    /// Whether a table of this database has a row of the consumer.
+    /// Whether an inbox table of this database contains a row of the consumer.
     pub has_rows: bool,
 }
 

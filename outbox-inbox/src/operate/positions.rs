@@ -14,10 +14,10 @@ pub struct AggregatePosition {
     pub consumer: String,
     /// The service that numbers the events (`ce-source`); empty if the messages have none.
     pub source: String,
-    /// Last handled or passed sequence; 0 if there is none.
+    /// Last sequence that was handled, or skipped as a reported gap; 0 if there is none.
     pub last: u64,
-    /// Later sequence of a message that is being retried. `None` if the mark was not renewed for a
-    /// day.
+    /// Sequence after [`Self::last`] of a message that is being retried. `None` if no process has
+    /// renewed this entry for a day.
     pub failing: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Finds handlers of undecoded messages that would never run, or could not keep their strategy.
+//! Finds handlers of undecoded messages that would never run, or have an unsuitable strategy.
 
 use super::wrong_option;
 use crate::handler::{Registration, Strategy};

@@ -1,8 +1,8 @@
 //! Deletes expired inbox rows.
 //!
 //! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only
-//! while no transaction holds it. Dead rows stay as long as their dead letter. Sequences are never
-//! deleted.
+//! while no transaction locks the row. The row of a dead-lettered message stays as long as its dead
+//! letter. Sequences are never deleted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     let mut expired = sql.sql(format!(
         "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
         sql.messages(),
-        // Without this index, MySQL would lock every row that it sorts.
+        // Without the index hint, MySQL would lock every row that it sorts.
         if sql.backend() == DbBackend::MySql {
             " FORCE INDEX (inbox_messages_expires_at)"
         } else {
@@ -103,8 +103,8 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
 
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// Returns the dead rows that have dead letters. No lock is needed: the deletion of a dead letter
-/// does not need the row, or holds it.
+/// Returns the rows that have dead letters. The dead letters need no lock: a transaction that
+/// changes the row with its dead letter must lock the row.
 async fn with_letters(
     tx: &DatabaseTransaction,
     sql: &InboxSql,
@@ -138,8 +138,8 @@ pub(crate) async fn run<F: Future<Output = bool>>(
     repeat("inbox_messages", batch, every, stop).await;
 }
 
-/// Each pause lasts as long as the batch before it. The random interval, 0.5 to 1.5 times `every`,
-/// separates processes started together.
+/// After a full batch, the purge pauses as long as the batch took. After the last batch, it pauses
+/// for 0.5 to 1.5 times `every`, so that processes started together do not purge together.
 pub(crate) async fn repeat<F>(
     table: &'static str,
     batch: impl Fn() -> F,

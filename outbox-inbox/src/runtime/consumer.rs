@@ -58,8 +58,7 @@ pub(crate) struct HandlerHealth {
 }
 
 impl HandlerHealth {
-    /// Consecutive failures that show a failing handler. Single messages rarely cause so many
-    /// failures.
+    /// Number of consecutive failures from which the handler counts as failing for every message.
     const FAILING: u32 = 8;
 
     pub(crate) fn succeeded(&self) {
@@ -136,7 +135,8 @@ impl Consumer {
     pub(crate) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // No progress is reported for deliveries in the broker's driver.
+            // The runtime cannot report progress for deliveries that the broker's driver still
+            // buffers.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),

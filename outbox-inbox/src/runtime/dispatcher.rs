@@ -1,4 +1,4 @@
-//! The loop of one consumer: moves messages between these parts.
+//! The main loop of one consumer. The loop moves messages between these components:
 //!
 //! - [`Receiver`] receives deliveries.
 //! - [`DeadLetterPolls`] finds dead letters to retry.
@@ -6,7 +6,8 @@
 //! - [`Scheduler`] keeps the order, and selects what runs.
 //! - [`Jobs`] runs handlers.
 //!
-//! Invariant: a failed message stays at the front of its lane, in memory or at the broker.
+//! Invariant: a failed message precedes all later messages of its lane (usually one aggregate),
+//! even if the broker redelivers it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,8 +169,8 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // If an operator marks all letters of the lane again, the next poll must return the
-            // failed letter first.
+            // If an operator marks all dead letters of the aggregate again, the next poll must
+            // return the failed dead letter first.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -218,8 +219,8 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// In a recreated stream, lanes would sort new letters before old letters. A letter is skipped
-    /// while a letter that precedes it is in memory; the next poll finds the skipped letter again.
+    /// Skips a dead letter while memory holds an earlier one, because lanes would sort dead letters
+    /// of a recreated stream first. The next poll returns a skipped dead letter again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {

@@ -277,7 +277,7 @@ impl<S: Subscriber> Inbox<S> {
     ///
     /// # Cancellation
     ///
-    /// Same as for [`Self::run`].
+    /// The rules of [`Self::run`] apply.
     pub async fn drain(&self) -> Result<InboxReport, InboxError> {
         self.run_observed(CancellationToken::new(), true).await
     }

@@ -252,7 +252,8 @@ impl<S: Subscriber> Inbox<S> {
                 tokio::select! {
                     biased;
                     inspected = self.inspect(&sql, router) => inspected,
-                    // The pool retries for 30 s and then hides the reason.
+                    // Without this query, the pool would retry to connect for 30 s and then return
+                    // an error without the cause.
                     why = why_no_connection(&self.db) => Err(why),
                 }
             };

@@ -28,7 +28,7 @@ pub(crate) enum Refused {
          the subscriber"
     )]
     Subject {
-        /// The aggregate is omitted, because it may be personal data.
+        /// The error omits the aggregate id, because the id may be personal data.
         event_type: String,
     },
 }
@@ -40,18 +40,19 @@ pub(crate) enum Route {
         upcast_to: Option<u32>,
     },
     UnknownVersion,
-    /// No handler here takes the event type. Subscribers in other programs are not looked up yet.
+    /// No handler of this process takes the event type. Subscriptions of other programs are not yet
+    /// checked.
     NotWanted,
-    /// No handler here takes the event type, but another program subscribed to it under the
-    /// consumer's name.
+    /// No handler of this process takes the event type, but another program with the same consumer
+    /// name subscribed to it.
     UnknownEvent,
     Unreadable,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
-    /// Whether the attempt is counted before the run: the message may have failed before, perhaps
-    /// with its process.
+    /// Whether the attempt is counted before the handler runs, because an earlier run may have
+    /// failed or crashed.
     pub(crate) count_first: bool,
     pub(crate) counted: Option<u32>,
     pub(crate) database_failures: u32,
@@ -81,8 +82,8 @@ impl Memory {
 pub(crate) struct Early {
     pub(crate) expected: u64,
     pub(crate) since: Instant,
-    /// Whether the wait exceeded its bound, or the beginning of the aggregate is no longer on the
-    /// stream.
+    /// Whether the message need not wait longer: the maximum wait has expired, or the stream no
+    /// longer holds the aggregate's first messages.
     pub(crate) expired: bool,
     pub(crate) asked: bool,
 }

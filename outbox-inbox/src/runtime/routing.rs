@@ -68,7 +68,8 @@ impl Routes {
             Ok(message) => message,
             Err(error) => return unreadable(error.into()),
         };
-        // A dead letter's subject is checked too: the dead letter was stored as delivered.
+        // The subject of a retried dead letter is checked as well, because dead letters are stored
+        // unchecked.
         let fixed = self.fixed_subjects.get(&message.event_type);
         if !(shared.belongs)(&message, &incoming.subject, fixed.map(Vec::as_slice)) {
             let event_type = message.event_type;

@@ -180,8 +180,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // Attempts that did not run are subtracted, or the next process may find the attempts used
-        // up.
+        // The runtime subtracts attempts that did not run from the stored count. Otherwise the next
+        // process may find no attempt left.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

@@ -22,7 +22,8 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemoryS
         .with_state(orders.clone())
 }
 
-/// Puts lines of each order on the stream, and leaves only the lines in `left`.
+/// Publishes the lines 1 to `last` of each order as messages, and removes all lines except `left`
+/// from the stream.
 async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
     let mut forgotten = Vec::new();
     for line in 1..=last {

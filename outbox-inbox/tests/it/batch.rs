@@ -204,7 +204,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     garbage.payload = "no JSON".into();
     let (headers, payload) = garbage.received();
     broker.inject("events.order.4.placed", headers, payload);
-    // A gap in the same order would make message 5 wait.
+    // If the unreadable message belonged to order 1, message 5 would wait for the missing sequence.
     put(&broker, &numbered(5, 1)).await;
     let report = drain::<H>(test, &broker, &orders).await;
     assert_eq!(

@@ -13,7 +13,8 @@ use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, stop, within};
 use crate::support::{Script, Step, TestDb, book, delivered, message, placed, quick, slow, with_ack_wait};
 
-/// The first delivery is not counted; each later delivery is counted before it runs.
+/// The first delivery of a message is not counted as an attempt. Each redelivery is counted before
+/// the handler runs.
 async fn message_that_kills_the_process_is_dead_lettered(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {

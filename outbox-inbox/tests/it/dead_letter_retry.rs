@@ -242,7 +242,6 @@ async fn drain_polls_for_retries_before_its_end() {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-/// Event id, attempts and error passed to a hook, and whether the letter was stored by then.
 type Told = Arc<Mutex<Vec<(Option<EventId>, u32, String, bool)>>>;
 
 fn look_up(told: Told, db: DatabaseConnection) -> impl Fn(DeadDelivery<'_>) + Send + Sync + 'static {

@@ -117,7 +117,7 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     put(&broker, &numbered(1, 1)).await;
     put(&broker, &numbered(1, 2)).await;
     orders.line_rule((1, 1), Rule::Fail);
-    // A retry delay lasts for at least half of this time, which is longer than `ack_wait`.
+    // The retry delay is at least half of 26 s, which is longer than `ack_wait`.
     let delay = Duration::from_secs(26);
     let config = with_ack_wait(12).backoff(Backoff {
         min: delay,
@@ -164,8 +164,8 @@ async fn shutdown_returns_blocked_and_waiting_messages(test: TestDb) {
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
 }
 
-/// The next message of the aggregate is often in the other process. Another aggregate first proves
-/// that both processes receive messages.
+/// Two processes often share the messages of one aggregate. The test first waits until both
+/// processes have received messages of another aggregate.
 async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();

@@ -1,4 +1,4 @@
-//! Failing handlers leave only their count, and at the limit a dead letter.
+//! A failed handler leaves only the number of its attempts. At the limit, a dead letter is stored.
 
 use outbox_inbox::testing::{Outcome, dead_letters};
 

@@ -94,7 +94,8 @@ on_every_backend!(
     a_follow_up_over_the_limit_is_an_error,
 );
 
-/// The nested transaction must use the tables of the inbox, not the default outbox.
+/// The nested transaction must record into the inbox's configured tables, not into the default
+/// outbox tables.
 #[idempotent_handler(consumer = "nested")]
 async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let nested = tx.begin().await?;

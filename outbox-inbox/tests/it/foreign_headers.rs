@@ -139,7 +139,7 @@ on_every_backend!(
     hostile_headers_with_message_id
 );
 
-/// A retry must not pass the message to the handler without its payload.
+/// The dead letter has no payload, so a retry must not pass it to the handler.
 async fn oversized_payload_is_dead_lettered_without_payload(test: TestDb) {
     let broker = MemoryBroker::new();
     let mut large = message(&placed(1));

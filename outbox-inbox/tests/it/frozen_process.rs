@@ -97,7 +97,6 @@ async fn note_wait(
     Ok(())
 }
 
-/// A claim that writes no row does not restore the session's `lock_timeout`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_in_a_batch_does_not_limit_the_handler() {
     let Some(test) = TestDb::open(Backend::Postgres, "a_copy_in_a_batch").await else {

@@ -221,7 +221,6 @@ fn second() -> InboxConfig {
         .handler_timeout(SOON)
 }
 
-/// Messages of hot aggregates wait in memory, or return together to the broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_aggregates_go_on_after_a_failure() {
     for config in [second(), second().in_flight_max(8).blocked_max(100)] {

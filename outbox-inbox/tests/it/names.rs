@@ -4,7 +4,6 @@ use outbox_core::*;
 use outbox_inbox::*;
 use outbox_sea_orm::*;
 
-/// A glob import reports a clash only where the name is used.
 #[test]
 fn relay_and_inbox_types_have_distinct_names() {
     assert_eq!(Selection::dead_letters().status, Some(MessageStatus::Dead));

@@ -148,7 +148,7 @@ async fn two_operators_share_the_work(test: TestDb) {
     let (one, two) = (letters.clone(), letters.clone());
     let (one, two) = tokio::join!(one.discard(&selection), two.cancel_retry(&selection));
     let (discarded, cancelled) = (one.unwrap(), two.unwrap());
-    // A dead letter that was reopened before it was discarded counts for both operators.
+    // If a dead letter was reopened before it was discarded, both operators count it.
     assert!(discarded + cancelled >= LETTERS, "{discarded} {cancelled}");
     let rest = letters.discard(&selection).await.unwrap();
     assert_eq!(discarded + rest, LETTERS);

@@ -16,7 +16,6 @@ const BLOCKED: u64 = 1;
 
 noting!(post, consumer = "ledger");
 
-/// Blocks an aggregate: its handler fails until 20 messages of other aggregates are handled.
 async fn block_an_aggregate(test: &TestDb, broker: &MemoryBroker, config: InboxConfig, last: i64) {
     let orders = Orders::default();
     orders.rule(BLOCKED, Rule::Fail);

@@ -1,4 +1,4 @@
-//! Handlers that follow a rule per order, and processes that crash.
+//! Test handlers with a result per order, and processes that crash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,7 +133,6 @@ impl Orders {
     }
 }
 
-/// Creates a table of effects without a unique key, so that repeated effects are visible.
 pub(crate) async fn prepare(test: &TestDb) {
     let id = match test.sql_backend() {
         DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
@@ -188,7 +187,6 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
-/// A handler that stores its deliveries.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

@@ -24,8 +24,8 @@ fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemoryS
         .with_state(orders.clone())
 }
 
-/// Line 1 has a late position in the old stream, and line 2 an early position in the new stream.
-/// Line 1 follows the rule while a poll finds line 2.
+/// Line 1 is late in the old stream, and line 2 is early in the new stream. The handler applies
+/// `rule` to line 1 while a poll finds line 2.
 async fn letter_of_old_stream_is_first(test: &TestDb, rule: Rule) {
     prepare(test).await;
     let orders = Orders::default();

@@ -126,7 +126,6 @@ mod outage {
         a_database_outage_uses_no_attempts(test).await;
     }
 
-    /// A writer holds the lock for longer than `busy_timeout`.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_busy_sqlite_is_waited_for() {
         use sea_orm::TransactionTrait as _;
@@ -190,7 +189,7 @@ mod outage {
         }
     }
 
-    /// Ends the sessions of this test with an open transaction, and perhaps its other sessions.
+    /// Terminates at least the database sessions of this test that have an open transaction.
     pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {

@@ -1,4 +1,5 @@
-//! Unusual settings of servers and sessions, and planted functions and operators.
+//! Unusual settings of servers and sessions, and functions and operators with the names of built-in
+//! ones.
 
 use std::path::Path;
 

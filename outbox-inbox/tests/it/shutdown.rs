@@ -111,7 +111,6 @@ async fn count_runs(
     Ok(())
 }
 
-/// A job that waits for a connection cannot roll back yet.
 #[tokio::test]
 async fn database_outage_does_not_delay_returns() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
@@ -146,8 +145,8 @@ async fn database_outage_does_not_delay_returns() {
 
 noting!(lose_the_connection, consumer = "books", order = none);
 
-/// The message's counted attempt must be subtracted before the return, but the database does not
-/// answer.
+/// Before the message returns to the broker, the inbox must subtract the attempt from the stored
+/// count. The database does not answer.
 #[tokio::test]
 async fn shutdown_waits_for_returning_messages() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")

@@ -1,4 +1,4 @@
-//! Mistakes that an inbox refuses at its start, each with the next step.
+//! Set-up errors that make an inbox refuse to start. Each error names the operator's next step.
 
 use std::time::Duration;
 

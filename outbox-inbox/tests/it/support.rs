@@ -42,7 +42,6 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
-/// Defines one test per database from functions over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -119,7 +118,6 @@ impl TestDb {
         Some(test)
     }
 
-    /// Returns `None` if the back end is not available; the test is then skipped.
     pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         outbox_sea_orm::migrate(&test.db)
@@ -296,7 +294,7 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.expect("a row").try_get_by_index(0).expect("an integer")
 }
 
-/// Settings with short delays, and an `ack_wait` that is longer than a busy machine stalls.
+/// Settings with short delays. `ack_wait` exceeds the pauses of a busy machine.
 pub(crate) fn quick() -> InboxConfig {
     with_ack_wait(10)
 }
@@ -313,7 +311,6 @@ pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
         .shutdown_timeout(Duration::from_secs(5))
 }
 
-/// Settings for handlers that a test delays: no timeout on a slow machine.
 pub(crate) fn slow() -> InboxConfig {
     quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
 }

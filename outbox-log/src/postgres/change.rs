@@ -14,8 +14,8 @@ use super::{LogError, table};
 const LOCK_WAITS: &str = "2s";
 const LOCK_TRIES: u32 = 30;
 
-/// Writers in all languages omit the column `status`, so the default decides whether new messages
-/// are logged or pending.
+/// Writers in all languages omit the column `status`. So its default decides whether the log relay
+/// or the table relay publishes new messages.
 pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     format!(
         "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
@@ -23,7 +23,7 @@ pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
     )
 }
 
-/// Runs the statements under the table's lock, after active transactions on the table.
+/// Waits for active transactions on the table, and runs the statements under the table's lock.
 pub(crate) async fn change_table(
     db: &DatabaseConnection,
     table: &str,

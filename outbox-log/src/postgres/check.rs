@@ -120,8 +120,7 @@ pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<
     unless_missing(name).map_err(failed("the logs of the outbox could not be read"))
 }
 
-/// Fails if these tables have a log of another name. Two logs of one table would both publish its
-/// messages, and each log would treat the other's adoptions as lost.
+/// Fails if these tables have a log of another name. Two logs would both publish each message.
 async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     match other_log(db, names).await? {
         None => Ok(()),
@@ -175,8 +174,8 @@ const IS_RIGHT: &str = "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL AND r
 /// An SQL expression whose text changes with each change of the publication, even a reverted
 /// change. Null while the publication is missing or wrong. Takes no locks.
 ///
-/// A reading silently passes rows that were not published when written. The same text before and
-/// after a reading proves that the publication was unchanged in between.
+/// The server silently omits rows that were written while the table was not published. The same
+/// text before and after a reading proves that the publication was unchanged in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
         "(SELECT pg_catalog.format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \

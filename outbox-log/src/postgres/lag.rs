@@ -1,7 +1,7 @@
 //! The lag of the log: recorded, possibly unpublished messages.
 //!
-//! Invariant: no locks and no table scan. The primary key is read from the time of the stored
-//! position on, up to [`COUNTED_MAX`] counted rows.
+//! Invariant: no locks and no table scan. The queries read the primary key from the id for the time
+//! of the stored position, up to [`COUNTED_MAX`] counted rows.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::{LogError, PostgresLog, table};
 
 const NOT_READ: &str = "the lag of the log could not be read";
 const COUNTED_MAX: u32 = 10_000;
-/// Maximum time between the recording of a counted message and the stored position. Older messages
-/// come from a longer transaction, or a writer with a slow clock, and are not counted.
+/// Messages recorded more than this time before the stored position are not counted. They come from
+/// a longer transaction, or from a writer with a slow clock.
 const SLACK: Duration = Duration::from_secs(60);
 
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;

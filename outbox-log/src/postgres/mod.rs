@@ -87,13 +87,13 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`], or [`LogError::Setup`] if
+    /// [`LogError::Failed`] if a query fails. The other errors:
     ///
-    /// * the server is older than version 15, `wal_level` is not `logical`, or no replication slot
-    ///   is free;
-    /// * the user of the replication connection may not read slots;
-    /// * the tables are missing, or the outbox has a log with another name;
-    /// * the slot or the publication belongs to another program.
+    /// * [`LogError::Setup`] if the server is older than version 15, `wal_level` is not `logical`,
+    ///   or no replication slot is free;
+    /// * [`LogError::Setup`] if the user of the replication connection may not read slots;
+    /// * [`LogError::Setup`] if the tables are missing, or the outbox has a log with another name;
+    /// * [`LogError::Setup`] if the slot or the publication belongs to another program.
     pub async fn check(&self) -> Result<(), LogError> {
         check::check(self).await
     }
@@ -113,11 +113,11 @@ impl PostgresLog {
         lag::undecided_between(self, from, until).await
     }
 
-    /// Whether messages are logged although no log of these tables is on. Causes: a dropped or not
-    /// restored `outbox_log`, messages copied into other tables, or an interrupted
-    /// [`drop`](Self::drop). No relay publishes such messages; [`init`](Self::init) and `drop` make
-    /// them pending. Takes no locks. Reads the whole table if no such message exists. Returns false
-    /// without a table.
+    /// Whether the table holds messages with the status *logged*, but no log of these tables is
+    /// active. Causes: a dropped or not restored `outbox_log`, messages copied into other tables,
+    /// or an interrupted [`drop`](Self::drop). No relay publishes these messages;
+    /// [`init`](Self::init) and `drop` make them pending. Takes no locks. Reads the whole table if
+    /// no such message exists. Returns false without a table.
     ///
     /// # Errors
     ///

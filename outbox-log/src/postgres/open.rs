@@ -1,11 +1,10 @@
 //! Begins a reading, and repairs a lost log.
 //!
-//! Invariants: a position is stored before the server receives it, so a slot ahead of the stored
-//! position belongs to another log. A slot that is missing, invalidated, ahead, or created with
-//! another publication is recreated, and the table adopts every logged message that the stored
-//! position has not passed. The creation of a slot waits for all open transactions, so a commit is
-//! in the new slot or visible to that adoption. After a crash at any await, the next opening
-//! repairs the log.
+//! Invariants: a position is stored before the server receives it, so a slot with a later position
+//! belongs to another log. A slot that is missing, invalidated, later, or created with another
+//! publication is recreated. Logged messages after the stored position then become pending. The
+//! creation of a slot waits for all open transactions, so each commit is in the new slot or becomes
+//! pending. After a crash at any await, the next opening repairs the log.
 
 use outbox_core::log::Position;
 use outbox_core::{SetupKind, StoreError};
@@ -145,8 +144,8 @@ async fn mend(
         .await
         .map_err(trouble("the table could not adopt the messages of a lost log"))?;
     let Some(adopted) = adopted else {
-        // The log was dropped before this slot existed. After a crash here, `drop` removes the
-        // slot.
+        // The log was dropped before this slot existed. If the process crashes now, the next `drop`
+        // removes the slot.
         drop_slot(db, names).await?;
         return Err(off(names));
     };
@@ -163,11 +162,11 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, Store
     }
 }
 
-/// Adopts messages missing in the new slot. Waits until every transaction with messages is visible,
-/// because a commit that waits for a standby server is in the WAL before it is visible. The lock
-/// blocks writers. Reads the whole table, because logged messages have no index. The position is
-/// stored in the same transaction: without a position, the slot would count as another log's.
-/// Returns `None` if the log has been dropped.
+/// Makes messages pending that the new slot lacks. The table's lock waits for writers: a commit
+/// that waits for a standby server is in the WAL, but not yet visible. The lock blocks writers.
+/// Reads the whole table, because the status has no index. The position is stored in the same
+/// transaction: otherwise the slot would seem to belong to another log. Returns `None` if the log
+/// has been dropped.
 async fn adopt_missed(
     db: &DatabaseConnection,
     names: &Names,

@@ -1,6 +1,6 @@
-//! Finds logged messages that no relay publishes, because no log is on
-//! ([`has_unclaimed`](super::PostgresLog::has_unclaimed)). Logged messages have no index: counting
-//! reads both ends of the primary key, and changes read the whole table.
+//! Finds messages with the status *logged* that no relay publishes, because no log is active
+//! ([`has_unclaimed`](super::PostgresLog::has_unclaimed)). The status has no index: counting reads
+//! both ends of the primary key, and making the messages pending reads the whole table.
 
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
@@ -19,12 +19,13 @@ pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool
     let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
     match is_on || other_log(db, names).await?.is_some() {
         true => Ok(false),
-        // An interrupted `drop` leaves passed messages too.
+        // After an interrupted `drop`, messages before the stored position count as well.
         false => has_unpassed(db, names, false).await,
     }
 }
 
-/// A condition on rows `m` that no position has passed. `is_known`: a position is stored.
+/// A condition on rows `m`: logged, and not before the stored position. `is_known`: a position is
+/// stored.
 pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     match is_known {
         true => format!("m.status = {LOGGED} AND NOT {}", table::is_passed(names, "m")),
@@ -32,8 +33,8 @@ pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
     }
 }
 
-/// Whether a logged row exists that no position has passed. Reads the whole table if no such row
-/// exists.
+/// Whether a logged row exists that is not before the stored position. Reads the whole table if no
+/// such row exists.
 pub(crate) async fn has_unpassed(
     db: &DatabaseConnection,
     names: &Names,

@@ -68,7 +68,7 @@ impl Column {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transaction {
     pub(crate) xid: u32,
-    /// The first position that has passed the transaction.
+    /// Position after the transaction's commit.
     pub(crate) passed_from: Position,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Returns a logged message; the table relay publishes pending rows.
+    /// Returns the row if its status is `logged`. Pending rows are published by the table relay.
     pub(crate) fn take(
         &mut self,
         transaction: Transaction,
@@ -188,7 +188,8 @@ impl Row {
             transaction: transaction.xid.into(),
             passed_from: transaction.passed_from,
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
-            // If the log's time is unreadable, the table relay reads the time again.
+            // If the due time in the log is unreadable, the message becomes pending, and the table
+            // relay reads the time from its row.
             available_at: match self.has(Column::AvailableAt) {
                 true => Some(self.time(Column::AvailableAt).unwrap_or(far_away())),
                 false => None,

@@ -38,8 +38,8 @@ pub struct PostgresLogReader {
     within: Option<Transaction>,
     heard_at: Instant,
     is_marked: bool,
-    /// Positions, each with the oldest transaction open there. The position has passed all earlier
-    /// transactions.
+    /// Positions, each with the oldest transaction open there. All earlier transactions are before
+    /// the position.
     horizons: Vec<(Position, String)>,
 }
 
@@ -78,8 +78,8 @@ impl PostgresLogReader {
         (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
             ReplicationEvent::Begin { xid, final_lsn, .. } => {
-                // A position is the end of a record, so one byte after the record's start passes
-                // the record.
+                // A position is the end of a record. So a position after the record is at least one
+                // byte after its start.
                 let passed_from = Position(final_lsn.as_u64() + 1);
                 self.within = Some(Transaction { xid, passed_from });
                 None
@@ -110,7 +110,8 @@ impl PostgresLogReader {
     }
 
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
-        // The snapshot precedes the position, and so do the transactions ended in the snapshot.
+        // The query takes its snapshot before it reads the position. So all transactions that have
+        // ended in the snapshot precede the position.
         let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xid, \
                    (pg_current_wal_insert_lsn() - '0/0')::bigint AS position";
         let row = self.db.query_one_raw(statement(sql, [])).await;
@@ -132,12 +133,13 @@ impl LogReader for PostgresLogReader {
                 self.checking = Some(Box::pin(check));
             }
             if let Some(check) = &mut self.checking {
-                // The check is kept if the caller drops this call.
+                // If the caller drops the future of `next`, the next call continues the check.
                 let checked = check.await;
                 self.checking = None;
                 checked?;
             }
-            // The caller drops this call repeatedly, so the silence counts from the last event.
+            // Callers drop the future of `next` repeatedly, so the timeout starts at the last
+            // event.
             let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
             let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
                 Ok(Ok(Some(event))) => event,
@@ -197,7 +199,7 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
-        // While no message is published, no other step detects a changed publication.
+        // While no message is published, only this query detects a changed publication.
         check_published(self.db.clone(), self.names.clone()).await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
@@ -229,7 +231,7 @@ impl LogReader for PostgresLogReader {
 
 /// Ends the reading at a row larger than [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX),
 /// because the slot cannot be read past such a row. The next opening recreates the slot, and the
-/// table adopts the row.
+/// row becomes pending.
 async fn leave_to_table(
     db: &DatabaseConnection,
     names: &Names,

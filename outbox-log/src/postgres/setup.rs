@@ -1,8 +1,8 @@
 //! Sets up and drops the log, and reports its status.
 //!
 //! Invariants: the publication is created before the slot, because a slot never sees a later
-//! publication. The slot is created before new messages are logged, and dropped after the last
-//! logged message. Each step is idempotent: after a crash, call `init` or `drop` again.
+//! publication. The slot exists before the first message with the status `logged`, and is dropped
+//! after the last one. Each step is idempotent: after a crash, call `init` or `drop` again.
 
 use std::time::Duration;
 
@@ -35,12 +35,13 @@ pub struct SlotStatus {
     pub name: String,
     /// Whether the log is set up.
     pub is_on: bool,
-    /// Whether new messages are logged: the default of the column `status` is 4. Differs from
-    /// `is_on` only after an external change, such as restoring one table alone.
+    /// Whether new messages have the status *logged*: the default of the column `status` is 4.
+    /// Differs from `is_on` only after an external change, such as restoring one table alone.
     pub takes_new: bool,
     /// The name of another active log of these tables, which owns the messages.
     pub other: Option<String>,
-    /// The position up to which all messages are decided; `None` if the log was never set up.
+    /// The stored position: all earlier messages are published or pending. `None` if the log was
+    /// never set up.
     pub stored: Option<Position>,
     /// Whether the slot exists.
     pub exists: bool,
@@ -60,22 +61,22 @@ pub struct SlotStatus {
     /// idle. The age is higher if the reader cannot publish or no relay reads. `None` while the log
     /// is off.
     pub stored_ago: Option<Duration>,
-    /// Number of logged, possibly unpublished messages, counted up to 10,000. With a healthy relay
-    /// at most the messages of the last 30 s. Messages of a long transaction, recorded more than a
-    /// minute before the position was stored, are not counted.
+    /// Number of possibly unpublished messages with the status *logged*, counted up to 10,000. With
+    /// a healthy relay at most the messages of the last 30 s. Messages of a long transaction,
+    /// recorded more than a minute before the position was stored, are not counted.
     ///
     /// While no log is on: number of messages that no relay publishes
     /// ([`PostgresLog::has_unclaimed`]), among the oldest and the newest 1,000 messages.
     pub undecided: u64,
-    /// Age of the oldest undecided message.
+    /// Age of the oldest message counted in `undecided`.
     pub oldest_undecided: Option<Duration>,
 }
 
 impl PostgresLog {
-    /// Sets up the log, so that new messages are logged. Call `init` as the owner of the tables.
-    /// Idempotent, and safe while services and relays run.
+    /// Sets up the log, so that new messages are published from the log. Call `init` as the owner
+    /// of the tables. Idempotent, and safe while services and relays run.
     ///
-    /// The call creates the table `outbox_log`, a publication and a slot, and then changes the
+    /// `init` creates the table `outbox_log`, a publication and a slot, and then changes the
     /// default of the column `status`. The change waits for the lock of the table, at most 2 s at a
     /// time, 30 times. Pending messages are published before logged messages.
     ///
@@ -84,14 +85,12 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] if
-    ///
-    /// * the server is older than version 15, has a `wal_level` other than `logical`, or has no
-    ///   free slot;
-    /// * the tables are missing;
-    /// * an open transaction blocks the creation of the slot for too long;
-    /// * the default of `status` was changed while a relay reads the log: stop the log relays
-    ///   first.
+    /// * [`LogError::Setup`] if the server is older than version 15, has a `wal_level` other than
+    ///   `logical`, or has no free slot;
+    /// * [`LogError::Setup`] if the tables are missing;
+    /// * [`LogError::Setup`] if an open transaction blocks the creation of the slot for too long;
+    /// * [`LogError::Setup`] if the default of `status` was changed while a relay reads the log:
+    ///   stop the log relays first.
     ///
     /// [`LogError::Failed`] for other failures, usually a missing permission or the table's lock;
     /// the error names the sessions that use the table.
@@ -105,7 +104,8 @@ impl PostgresLog {
         create_publication(db, names).await?;
         let stored = stored(db, names).await?;
         if stored.is_some_and(|(_, is_on)| is_on) {
-            // The check also accepts a lost slot: the next relay recreates the slot.
+            // An active log needs no set-up, even if its slot is lost: the next relay recreates the
+            // slot.
             if takes_new(db, names).await? {
                 return Ok(());
             }
@@ -123,9 +123,9 @@ impl PostgresLog {
     /// messages become pending. Safe while services and relays run: a log relay continues with the
     /// table, and a polling relay can replace it.
     ///
-    /// The call terminates the session that reads the slot, if the pool's user has the permission.
-    /// Without the permission, the call waits until the relay detects that its log is gone, up to
-    /// 30 s while nothing is published.
+    /// `drop` terminates the session that reads the slot, if the pool's user has the permission to
+    /// terminate it. Without this permission, `drop` waits until the relay detects the change, up
+    /// to 30 s while nothing is published.
     ///
     /// # Errors
     ///
@@ -205,8 +205,7 @@ impl PostgresLog {
     }
 }
 
-/// Checks the set-up. A log that is off causes no problem here, because opening the log returns the
-/// error.
+/// Checks the set-up, except whether the log is active: opening the log returns this error.
 pub(crate) async fn preflight(
     db: &DatabaseConnection,
     names: &Names,
@@ -241,11 +240,11 @@ pub(crate) async fn preflight(
 }
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    // - `passed_xid`: every transaction with a smaller id is decided; null: no transaction is
-    //   decided.
+    // - `passed_xid`: messages of transactions with a smaller id are published or pending; null:
+    //   none.
     // - `reading`: number of the latest reading, so that an earlier reading can no longer store.
     // - `system_id`, `publication`: the server and the version of the publication at the position.
-    // - `adopted_to`: no message after this position was adopted.
+    // - `adopted_to`: no message after this position was changed from logged to pending.
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {} (
             name       text PRIMARY KEY,
@@ -327,9 +326,9 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
 /// Switches the log on, in one transaction that waits for active writers. Rows of earlier
 /// transactions do not belong to the log; later transactions have larger ids.
 ///
-/// `is_left`: the table holds logged messages unknown to the log. The table adopts these messages
-/// unless a position has passed them. The slot may return these messages again, so the reading
-/// checks every message before `adopted_to`.
+/// `is_left`: an earlier log left messages with the status *logged*. Messages after the stored
+/// position become pending. The slot may return these messages again, so the reader checks every
+/// message before `adopted_to`.
 async fn turn_on(
     db: &DatabaseConnection,
     names: &Names,
@@ -337,8 +336,8 @@ async fn turn_on(
     is_left: bool,
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
-    // Of two concurrent calls, the second must not overwrite the position. Its slot is then ahead
-    // of the position, which opening the log repairs.
+    // Of two concurrent `init` calls, the second must not overwrite the position. Its slot is then
+    // later than the position. The next opening of the log recreates the slot.
     let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
@@ -359,9 +358,9 @@ async fn turn_on(
     change_table(db, messages, &changes).await
 }
 
-/// Switches the log off: every logged message that the position has not passed becomes pending.
-/// Runs in one transaction under the table's lock, so no logged message follows a pending message
-/// of its aggregate. Reads the whole table.
+/// Switches the log off: every logged message after the stored position becomes pending. Runs in
+/// one transaction under the table's lock, so no logged message follows a pending message of its
+/// aggregate. Reads the whole table.
 async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let mut changes = vec![default_of_status(names, 0)];
@@ -376,7 +375,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>)
     change_table(db, messages, &changes).await
 }
 
-/// Fails if another call has set up a log since the check.
+/// Fails if another call has set up a log after this call began.
 fn none_is_on(names: &Names) -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
@@ -422,7 +421,7 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
     }
 }
 
-/// Marks passed messages as published, for purge and replay of the store.
+/// Marks messages before the stored position as published, so that purge and replay select them.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(

@@ -13,7 +13,7 @@ pub(crate) struct Names {
     pub(crate) messages: String,
     pub(crate) blocks: String,
     pub(crate) log: String,
-    /// Name of the slot, of the publication, and of the row in `log`.
+    /// Name of the slot and of the publication, and key of the row in the table `log`.
     pub(crate) slot: String,
 }
 

@@ -143,15 +143,15 @@ const AGE_MAX: i32 = i32::MAX;
 /// An SQL expression for a position after every commit visible to the statement.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Stores `adopted_to`, then makes logged rows pending. Idempotent. Both halves of the
-/// second statement read one snapshot.
+/// Stores `adopted_to`, then makes logged rows pending. Idempotent. Both parts of the `UNION ALL`
+/// read one snapshot.
 ///
-/// Messages passed by the stored position stay unchanged: a late adoption comes from a replaced
-/// reader or a cancelled call. Only a position of this server is comparable.
+/// Messages before the stored position stay unchanged: their request comes from a replaced reader
+/// or a cancelled call. Only a position of this server is comparable.
 ///
-/// `adopted_to` is stored in its own transaction, because an adoption that waits for a row must not
-/// block the reading's checkpoint. After a crash between both transactions, a reading only checks
-/// more messages.
+/// `adopted_to` is stored in its own transaction: the second transaction may wait for row locks,
+/// and must not block the reader's checkpoint. After a crash between both transactions, a reading
+/// only checks more messages.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
@@ -194,17 +194,17 @@ fn transaction(text: &str) -> u64 {
     text.parse().unwrap_or_default()
 }
 
-/// Whether a transaction has ended for every session, so that a missing row was deleted.
-/// `transaction`: the low 32 bits of the id, from the log. `ended`: every transaction with a
-/// smaller id has ended.
+/// Whether a transaction has ended for every session. A message of an ended transaction without a
+/// row was deleted. `transaction`: the low 32 bits of the id, from the log. `ended`: every
+/// transaction with a smaller id has ended.
 fn has_ended(transaction: u64, ended: u64) -> bool {
     let behind = (ended as u32).wrapping_sub(transaction as u32);
     behind != 0 && behind < 1 << 31
 }
 
-/// Reads a page of ids, roughly by time, and deletes logged rows that are old enough and passed by
-/// the position. An id without a time between 2024 and tomorrow comes from another program. If such
-/// an id exists, all ids are read.
+/// Reads a page of ids, roughly by time, and deletes logged rows that are old enough and before the
+/// stored position. An id without a time between 2024 and tomorrow comes from another program. If
+/// such an id exists, all ids are read.
 pub(crate) async fn purge(
     db: &DatabaseConnection,
     names: &Names,
@@ -249,9 +249,9 @@ pub(crate) async fn purge(
         .map_err(trouble("logged messages could not be purged"))
 }
 
-/// Whether the stored position has passed the transaction that wrote a row. Transaction ids wrap
-/// after four billion, so they are compared by age; more than two billion transactions count as not
-/// passed. Without a `passed_xid`, or on another server, no row is passed.
+/// Whether the transaction that wrote a row is before the stored position. Transaction ids wrap
+/// after four billion, so they are compared by age. False if more than two billion transactions lie
+/// between, without a `passed_xid`, or on another server.
 pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     let (log, slot) = (&names.log, &names.slot);
     format!(
@@ -260,8 +260,8 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     )
 }
 
-/// A condition with which replay and reconcile accept a row. `outbox-sea-orm` has the same
-/// condition, for a log of any name.
+/// A condition for replay and reconcile: the row is before the position of an active log.
+/// `outbox-sea-orm` has the same condition, for a log of any name.
 pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
     format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")

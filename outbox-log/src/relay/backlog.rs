@@ -1,14 +1,15 @@
-//! The store of the relay of the log: messages read from the log and still undecided.
+//! Implements [`OutboxStore`] over the log. The store holds messages that were read from the log
+//! and are not yet published or pending ("undecided").
 //!
 //! Invariants:
 //!
-//! - A message is handed out only if its aggregate is not blocked and has no pending messages in
-//!   the table. A message leaves the window only when the message is decided.
-//! - A message published at the first attempt causes no write. The table is not queried while it
-//!   holds no exceptions (blocked aggregates, pending messages).
+//! - A fetch returns a message only if its aggregate is not blocked and has no pending messages in
+//!   the table. A message leaves memory only after it is published or pending.
+//! - A message published at the first attempt causes no write. If the table has no blocked
+//!   aggregates and no pending messages, fetches do not query the table.
 //! - The reading ends only after the relay has released all partitions, so no message is in flight.
-//! - After a crash, undecided messages are logged and read again, or pending and published by the
-//!   table relay.
+//! - After a crash, the next reader receives the messages that are still logged. The table relay
+//!   publishes the messages that are pending.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -36,8 +37,7 @@ const AGREEING: Duration = Duration::from_millis(50);
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 const CATCH_UP: Duration = Duration::from_secs(10);
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
-/// Maximum of undecided messages of one aggregate in flight. The table adopts messages beyond this
-/// number.
+/// Maximum number of messages of one aggregate that the log relay has in flight.
 const PER_AGGREGATE: usize = 256;
 
 pub(super) struct Undecided<L: MessageLog> {
@@ -98,8 +98,8 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// Returns messages to publish, and whether all undecided messages are in flight. Returns
-    /// `None` while pending messages of the table must be published first.
+    /// Returns messages to publish, and whether all messages in memory are in flight. Returns
+    /// `None` while too many messages are pending in the table.
     async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
@@ -150,9 +150,9 @@ impl<L: MessageLog> Undecided<L> {
         Ok(Some(look))
     }
 
-    /// The table adopts a message only after all earlier messages of its aggregate are decided.
-    /// Otherwise, after a crash, the log would return an earlier message after the table relay has
-    /// published a later one.
+    /// A message becomes pending only after all earlier messages of its aggregate are published or
+    /// pending. Otherwise, after a crash, the log would return an earlier message after the table
+    /// relay has published a later one.
     fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
@@ -169,8 +169,8 @@ impl<L: MessageLog> Undecided<L> {
             return fetched;
         }
         let window = self.shared.window();
-        // Aggregates by the state of their earlier messages: `open` (undecided), `waiting` (must
-        // wait), `unknown` (log or table, not known yet).
+        // Aggregates by the state of their earlier messages: `open` (in flight or fetched),
+        // `waiting` (must wait), `unknown` (log or table, not known yet).
         let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
         let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
@@ -239,8 +239,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so the engine sees no peers. While this relay offers the log, the
-    /// engine sees a healthy peer and releases all partitions.
+    /// The log has a single reader, so the engine has no peers. To offer the log to standby relays,
+    /// `announce` reports a healthy peer: the engine then releases all partitions.
     async fn announce(
         &self,
         _: OwnerId,
@@ -250,11 +250,12 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let health = announcement.health;
         let reads = self.readings.current().is_some();
         if self.follows {
-            // While another relay reads the log, the health of this relay's last reading is
-            // outdated: two relays that both announce `unhealthy` keep their leases.
+            // While another relay reads the log, the health of this relay's own reading is
+            // outdated. The health is not announced, because two `unhealthy` relays would both keep
+            // their leases.
             let stands_by = !reads && self.shared.status().stands_by;
-            // Without the log this relay cannot try, and no peer would hand over to a recovering
-            // relay.
+            // A relay without the log cannot test its recovery, and no peer would hand the log to a
+            // relay that announces `recovering`.
             let tries_nothing = !reads && health == RelayHealth::Recovering;
             let told = (!stands_by && !tries_nothing).then(|| (health, announcement.trouble.clone()));
             self.source.announce(told);
@@ -271,7 +272,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Vec::new())
     }
 
-    /// Grants all partitions to the reading relay. The epoch is the number of the reading.
+    /// Grants all partitions to the relay that reads the log. The lease epoch is the number of the
+    /// reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if lock(&self.offer).is_away() || !self.source.agrees_within(AGREEING).await {
             return Ok(Vec::new());
@@ -377,8 +379,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                     return Ok(fetched);
                 }
             }
-            // The wait is short also if all messages follow an undecided message: a message that
-            // becomes visible in the table causes no log entry.
+            // If all messages wait for an earlier message, the fetch polls the table: a message
+            // that becomes visible there causes no log entry.
             let again = match is_empty {
                 true => until,
                 false => until.min(Instant::now() + UNSEEN_EVERY),
@@ -399,7 +401,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Fetched::default())
     }
 
-    /// Records published messages in memory. The table adopts all other messages.
+    /// Records published messages in memory. Messages with another verdict become pending.
     async fn settle(&self, _: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
         let published = settlements.iter().filter(is_published);
@@ -408,8 +410,7 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let ids: Vec<MessageId> = others.filter_map(|settlement| settlement.id).collect();
         if !ids.is_empty() {
-            // A replaced reading must not let the table adopt messages that the successor reading
-            // has published.
+            // A replaced reading must not make messages pending that its successor has published.
             self.readings.check()?;
             self.shared.adopt(&*self.log, &ids).await?;
         }
@@ -424,7 +425,6 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.pauses().await
     }
 
-    /// The table relay finishes pauses.
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
         Ok(false)
     }

@@ -8,18 +8,18 @@ use outbox_core::RelayError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogConfig {
-    /// Maximum of payload bytes of undecided messages in memory, exceeded by at most one message.
-    /// `PostgresLog` buffers up to 32 more messages of up to 8 MiB each. The maximum must be more
-    /// than 0; default 64 MiB.
+    /// Maximum payload bytes in memory of messages that are not yet published or pending, exceeded
+    /// by at most one message. `PostgresLog` buffers up to 32 more messages of up to 8 MiB each.
+    /// The maximum must be more than 0; default 64 MiB.
     pub window_bytes: usize,
-    /// Maximum of retained bytes on the database's disk. While the log retains more, the table
-    /// adopts each read message. Default 1 GiB.
+    /// Maximum bytes that the log retains on the database's disk. While the log retains more, each
+    /// read message becomes pending: the table relay publishes it. Default 1 GiB.
     pub retained_max: u64,
     /// The interval of storing the position. After a crash, messages after the position are
     /// published again.
     #[doc(hidden)]
     pub checkpoint_every: Duration,
-    /// Maximum of undecided messages in memory.
+    /// Maximum number of messages in memory that are not yet published or pending.
     #[doc(hidden)]
     pub window: usize,
 }

@@ -16,7 +16,7 @@ pub struct LogHealthCheck {
 }
 
 impl LogHealthCheck {
-    /// The current health of both relays together. A standby relay is healthy.
+    /// The current health of the log relay, including its table relay. A standby relay is healthy.
     #[must_use]
     pub fn now(&self) -> Health {
         let status = self.status();
@@ -57,15 +57,16 @@ pub struct LogStatus {
     pub reads: bool,
     /// Whether another relay reads the log.
     pub stands_by: bool,
-    /// The position up to which all messages are decided, in the current reading.
+    /// Position in the log: all earlier messages that this relay has read are published or pending.
     pub decided: Position,
-    /// Number of undecided messages in memory.
+    /// Number of messages in memory that are not yet published or pending.
     pub undecided: usize,
     /// Whether more than [`PENDING_MAX`](outbox_core::log::PENDING_MAX) messages are pending in the
     /// table. The relay of the log publishes nothing until the table has fewer pending messages.
     pub waits_for_table: bool,
     /// Disk that the log retained on the database server at the last query.
     pub retained: Option<Retained>,
-    /// Whether the table adopts each read message, because the log retains too much disk.
+    /// Whether each read message becomes pending in the table, because the log retains too much
+    /// disk.
     pub adopts: bool,
 }

@@ -8,27 +8,29 @@
 //!
 //! A new message is *logged*, and belongs to the log until it is decided. A message is *decided*
 //! when the broker has confirmed it, or when the table has *adopted* it. An adopted message is
-//! pending: the table relay publishes, blocks, retries or dead-letters it. The table adopts
+//! pending: the table relay publishes, blocks, retries or dead-letters it.
 //!
-//! * delayed messages, and messages whose aggregate is blocked or has pending messages;
-//! * failed messages;
-//! * every read message while the log retains more disk than [`LogConfig::retained_max`].
+//! * The table adopts (makes pending) delayed messages, and messages whose aggregate is blocked or
+//!   has pending messages.
+//! * The table adopts failed messages.
+//! * While the log retains more disk than [`LogConfig::retained_max`], the table adopts every read
+//!   message.
 //!
 //! # Guarantees
 //!
-//! * **No loss.** The position passes a commit only when each message of the commit is decided. An
-//!   adoption is stored before its message counts as decided. A lost log is recreated, and the
-//!   table adopts each message that the lost log may not have returned ([`MessageLog::open`]).
+//! * **No loss.** The log's position moves past a commit only when each of its messages is
+//!   published or pending. A lost log is recreated, and each message that it may not have returned
+//!   becomes pending ([`MessageLog::open`]).
 //! * **Order.** The log has commit order, and so the order of each aggregate. Pending messages of
-//!   an aggregate precede its messages in the log. A message is adopted only together with all
-//!   earlier undecided messages of its aggregate. Not guaranteed: the order of a retried dead
-//!   letter that did not halt its aggregate.
-//! * **No write per published message.** The position is stored once a second.
+//!   an aggregate precede its messages in the log. If a message becomes pending, so do all earlier
+//!   unpublished messages of its aggregate. Not guaranteed: the order of a retried dead letter that
+//!   did not halt its aggregate.
+//! * **No write per published message.** The relay stores the log's position once a second.
 //! * **After a crash** the relay publishes the messages after the stored position again, with the
 //!   same ids.
 //! * **One reader.** The database allows one reader of the log at a time. A standby relay takes
 //!   over when the reader ends. A replaced reader publishes at most copies in the same order, and
-//!   adopts only messages that are still logged.
+//!   makes a message pending only if its status is still *logged*.
 //! * **A reader that cannot publish** for one lease time leaves the log for five seconds to standby
 //!   relays. If no relay takes the log, the reader resumes. The interval between such offers grows
 //!   to ten minutes.
@@ -62,7 +64,7 @@ use crate::telemetry;
 pub use config::LogConfig;
 pub use health::{LogHealthCheck, LogStatus};
 
-/// Publishes the messages of an outbox from the database's log, and adopted messages from its
+/// Publishes the messages of an outbox from the database's log, and pending messages from its
 /// table. The module [`relay`](crate::relay) lists the guarantees. Any number of log relays and
 /// polling relays may run.
 pub struct LogRelay<S, L: MessageLog, P> {
@@ -95,7 +97,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
     }
 
-    /// Replaces the configuration of both relays.
+    /// Replaces the configuration of the table relay and the relay of the log.
     ///
     /// With [`Retention::Delete`], messages published from the log are kept for an hour: deleting
     /// each message would be a write per message.
@@ -142,7 +144,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
     }
 
-    /// Runs both relays, as [`Relay::run`]. Dropping the future is like a crash.
+    /// Runs the table relay and the relay of the log, as [`Relay::run`]. Dropping the future is
+    /// like a crash.
     ///
     /// # Errors
     ///
@@ -206,7 +209,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 }
 
-/// A settlement rejected by the store is an error, but does not end a drain.
+/// If the store rejects a settlement, a drain returns this error only after its other work is done.
 fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
     !matches!(
         drained,

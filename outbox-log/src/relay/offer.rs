@@ -41,8 +41,8 @@ impl Offer {
             *self = Self {
                 offers,
                 not_before: self.not_before.filter(|_| offered),
-                // If the relay tried at once, it would take the log back before standby relays
-                // check.
+                // Without this pause, the relay would take the log back before standby relays check
+                // the log.
                 away_until: self.away_until.filter(|_| offered),
                 ..Self::default()
             };
@@ -148,7 +148,8 @@ mod tests {
         assert!(!offer.announced(RelayHealth::Recovering, false, PATIENCE) && !offer.is_away());
     }
 
-    /// The engine has lost its leases, and releases no partitions.
+    /// If the relay's leases have expired, it has no partitions to release. The end of its reading
+    /// still completes the offer of the log to standby relays.
     #[tokio::test(start_paused = true)]
     async fn reading_that_ends_during_an_offer_counts_as_left() {
         let mut offer = Offer::default();

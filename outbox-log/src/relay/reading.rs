@@ -1,8 +1,8 @@
 //! Reads the log in its own task, and stores the position.
 //!
-//! Invariants: there is at most one reading; window and exceptions belong to the reading and start
-//! empty. A position is stored before the log receives the position, so a log ahead of the stored
-//! position is another log. Dropping [`Readings`] ends the task.
+//! Invariants: there is at most one reading; the messages in memory belong to this reading. A
+//! position is stored before the log receives it, so a log with a later position is another log.
+//! Dropping [`Readings`] ends the task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,8 @@ use super::opener::Opening;
 use super::shared::{Exceptions, Shared, lock};
 
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
-/// Interval of storing a position that moves without messages, because storing writes WAL too.
+/// Interval of storing a position that moves without messages: storing the position itself writes
+/// WAL.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
@@ -163,7 +164,8 @@ impl<L: MessageLog> Running<L> {
     async fn run(mut self, stop: CancellationToken, has_ended: Arc<AtomicBool>) {
         match self.read(&stop).await {
             Ok(()) => {
-                // The next reader must not receive the last decided messages again.
+                // Without this position, the next reader would receive the last published messages
+                // again.
                 if let Err(error) = self.checkpoint().await {
                     tracing::debug!(error = %describe(&error), "the position could not be stored");
                 }
@@ -226,8 +228,8 @@ impl<L: MessageLog> Running<L> {
         ended
     }
 
-    /// Stores the decided position, then confirms the position to the log. After a crash in
-    /// between, the log only retains more.
+    /// Stores the position before which all messages are published or pending, then confirms this
+    /// position to the log. After a crash in between, the log only retains more.
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
@@ -241,8 +243,8 @@ impl<L: MessageLog> Running<L> {
         Ok(())
     }
 
-    /// Checks how much disk the log retains. While the log retains too much, the table adopts read
-    /// messages, so that the log does not fill the database's disk.
+    /// Checks how much disk the log retains. While the log retains too much, read messages become
+    /// pending, so that the log does not fill the database's disk.
     async fn watch_retained(&mut self) -> Result<(), StoreError> {
         if Instant::now() < self.retained_at {
             return Ok(());

@@ -22,8 +22,8 @@ const SEEN_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceptions {
     pub(super) any: bool,
-    /// Counter, increased when an adoption begins and when it ends: the result of an earlier table
-    /// query lacks the adoption.
+    /// Incremented before and after messages become pending. A table query that overlaps such a
+    /// change is outdated.
     pub(super) adoptions: u64,
 }
 
@@ -56,8 +56,8 @@ pub(super) struct Shared {
     pub(super) status: Mutex<LogStatus>,
     pub(super) news: Notify,
     pub(super) room: Notify,
-    /// Held while messages are handed out, and while the table adopts all messages: an earlier
-    /// message must not change its owner at the same time.
+    /// Held during a fetch, and while all messages become pending: an earlier message must not
+    /// become pending during the fetch of a later one.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -128,8 +128,9 @@ impl Shared {
         lock(&self.status).waits_for_table = waits;
     }
 
-    /// Lets the table adopt these messages and earlier messages of their aggregates. After a crash
-    /// before the answer, the messages are read again, and the table is queried.
+    /// Makes the messages `ids`, and earlier messages of their aggregates, pending in the table. If
+    /// the process crashes before the reply, the next reader receives the messages and queries
+    /// their status.
     pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
         let messages = self.window().doubt_with_earlier(ids);
         for messages in messages.chunks(ADOPTED_MAX) {
@@ -142,7 +143,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Adopts messages in log order: a message is adopted only after earlier messages.
+    /// Makes messages pending in log order: first all earlier messages, then a message.
     async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Logged]) -> Result<(), StoreError> {
         let until = Instant::now() + SEEN_WITHIN;
         let mut left: Vec<Logged> = messages.to_vec();
@@ -185,7 +186,8 @@ impl Shared {
                 }
             }
         }
-        // A transaction larger than the window ends only after its first messages are decided.
+        // A transaction larger than the memory bound can be read to its end only after its first
+        // messages are published.
         if is_whole || self.room_left().is_none() {
             self.news.notify_waiters();
         }

@@ -1,7 +1,8 @@
-//! The undecided messages read from the log, and the resulting position.
+//! The messages that were read from the log and are not yet published or pending ("undecided"), and
+//! the position that may be stored.
 //!
-//! Invariant: [`Window::decided`] never passes a transaction with an undecided message, or a
-//! transaction whose end was not read. No clock, no I/O.
+//! Invariant: [`Window::decided`] is before the first transaction with an unpublished message, and
+//! before a transaction whose end was not read. No clock, no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -19,28 +20,30 @@ pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Messages in log order. `None`: a decided message after an undecided message, in eight bytes.
+    /// Messages in log order. `None`: a published or pending message after an undecided message.
     messages: VecDeque<Option<Box<Held>>>,
     first_message: u64,
     numbers: QuickMap<MessageId, u64>,
     bytes: usize,
-    /// Transactions not passed yet, in log order. The end of the last transaction may be unread.
+    /// Transactions after the position `decided`, in log order. The end of the last transaction may
+    /// be unread.
     transactions: VecDeque<Transaction>,
     first_transaction: u64,
     read_to: Position,
     decided: Position,
-    /// The decided position, without later transactions that hold no messages.
+    /// End of the last transaction with messages before `decided`.
     decided_messages: Position,
-    /// Before this position, an earlier reading may have let the table adopt messages.
+    /// Messages before this position may be pending, because of an earlier reading.
     doubted_to: Position,
-    /// Messages published since the last checkpoint, and since the checkpoint before: they are read
-    /// again after an interruption. The list has message ids, because row ids may be reused after a
-    /// database failover. A failover may lose an adoption, so adopted messages are not in the list.
+    /// Messages published since the last checkpoint, and between the last two checkpoints: after an
+    /// interruption, the log returns them again. The list has message ids, because row ids may be
+    /// reused after a database failover.
     published: [Vec<MessageId>; 2],
     known: Known,
 }
 
-/// Published messages of earlier readings, until this reading has passed them.
+/// Messages that earlier readings published. An id is removed when this reading has read its
+/// message again.
 #[derive(Debug, Default)]
 struct Known {
     ids: QuickSet<MessageId>,
@@ -52,7 +55,7 @@ struct Known {
 pub(super) struct Held {
     pub(super) message: LoggedMessage,
     transaction: u64,
-    /// Whether the table may have adopted the message.
+    /// Whether the message may be pending in the table.
     pub(super) is_doubtful: bool,
 }
 
@@ -64,8 +67,8 @@ struct Transaction {
 }
 
 impl Window {
-    /// Begins a reading after the stored position. The table may have adopted messages before
-    /// `adopted_to`.
+    /// Begins a reading after the stored position. Messages before `adopted_to` may be pending in
+    /// the table.
     pub(super) fn begin(&mut self, adopted_to: Position) {
         let mut known = mem::take(&mut self.known);
         known.ids.extend(self.published.iter().flatten());
@@ -100,12 +103,13 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.has_messages = true;
         }
-        // A second row may have the same id: the first row decides both rows.
+        // If a second row has the same message id, only the first row is published.
         if self.numbers.contains_key(&message.id) {
             return;
         }
         if self.known.ids.contains(&message.id) {
-            // The next reading also needs the id, if the position has not passed the message.
+            // If this reading is interrupted before the position is stored, the next reading needs
+            // the id.
             self.published[0].push(message.id);
             return;
         }
@@ -191,8 +195,8 @@ impl Window {
         true
     }
 
-    /// Marks these messages and earlier messages of their aggregates as doubtful, because their
-    /// adoption begins. Returns the messages in log order.
+    /// Marks the messages `ids`, and earlier messages of their aggregates, as possibly pending.
+    /// Returns them in log order.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
         let mut last: HashMap<Aggregate, u64> = HashMap::new();
@@ -222,8 +226,8 @@ impl Window {
         self.undecided().map(|held| held.message.id).collect()
     }
 
-    /// Applies a table query. Visible messages that are not logged belong to the table, so they are
-    /// decided.
+    /// Applies the result of a table query. A visible message that is not logged needs no further
+    /// work here, because the table relay publishes pending messages.
     pub(super) fn told(
         &mut self,
         asked: &[Logged],
@@ -245,7 +249,7 @@ impl Window {
         }
     }
 
-    /// Whether messages were decided after the stored position, or during the last store.
+    /// Whether the position to store is later than `stored` and has messages before it.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }

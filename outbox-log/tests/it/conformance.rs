@@ -48,8 +48,8 @@ impl Fixture {
         })
     }
 
-    /// Opens a log whose writer and reader have separate logins. The reader has the permissions of
-    /// a viewer too, because the suites skip messages.
+    /// Opens a log whose writer and reader have separate logins. The reader also has the role
+    /// `viewer`, because the conformance suites skip messages as an operator.
     async fn under_the_printed_rights() -> Option<Self> {
         let place = Place::open().await?;
         let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;
@@ -87,7 +87,6 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// Slots and publications must not stay, because slots are few.
     fn drop(&mut self) {
         self.unseen.lock().unwrap().take();
         let (db, name) = (self.place.db.clone(), self.place.name.clone());
@@ -201,7 +200,6 @@ impl LogFixture for Fixture {
     /// Method: keep a transaction open instead of a commit that waits for a standby server. Both
     /// are invisible to other sessions.
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
-        // The writer may not read recorded rows.
         let tx = Self::record_over(&self.place.db, events).await.unwrap();
         let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296::numeric)::int8 AS transaction \
                    FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";

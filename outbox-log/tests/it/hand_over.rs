@@ -22,8 +22,8 @@ async fn hand_over_under_load_keeps_all_messages_in_order() {
     }
 }
 
-/// A snapshot older than the table's lock would hide commits during the lock wait, and leave their
-/// messages logged without a log.
+/// If the snapshot were older than the table's lock, commits during the lock wait would be
+/// invisible. Their messages would stay logged, and no relay would publish them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hand_over_loses_nothing_at_repeatable_read() {
     if let Some(place) = Place::at_isolation("repeatable read").await {
@@ -70,7 +70,8 @@ async fn hand_over(place: Place) {
     place.close_balanced().await;
 }
 
-/// Half of the messages are pending in the table; later messages of the same aggregates are logged.
+/// Half of the messages are pending in the table. Later messages of the same aggregates are
+/// published from the log.
 async fn log_relay_takes_over_a_backlog_without_gap_or_copy(place: &Place) {
     let write = async |n: u32| {
         for _ in 0..10 {

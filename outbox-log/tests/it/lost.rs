@@ -35,7 +35,6 @@ async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
-    // The drop of the slot fails while the slot is in use.
     let is_dropped = async || {
         place.end_session().await;
         let dropped = place.db.execute_unprepared(&drop_slot).await;

@@ -62,8 +62,6 @@ async fn messages_of_the_log_lost_by_the_broker_are_reconciled() {
     let publisher = place.broker.publisher();
     let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
     let done = done.unwrap();
-    // The in-memory broker drops duplicates by its own clock, so the broker may receive more
-    // requests.
     assert_eq!(done.published, 4, "{done:?}");
     assert_eq!(
         place
@@ -115,7 +113,8 @@ async fn replay_takes_only_messages_passed_by_the_position() {
     place.close().await;
 }
 
-/// The position of another server, an inactive log, or a future transaction proves no publish.
+/// If the position comes from another server or an inactive log, or the transaction is in the
+/// future, the message does not count as published.
 async fn position_of_another_server_proves_no_publish(place: &Place) {
     let store = SqlStore::new(place.db.clone());
     let span = passed(place, &store).await;

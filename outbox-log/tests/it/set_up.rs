@@ -102,7 +102,6 @@ async fn a_publication_with_a_filter_or_columns_is_refused(place: &Place) {
 }
 
 async fn pending_row_is_not_published_from_the_log(place: &Place) {
-    // A reader that loses its lease on a busy machine releases the log.
     let relay = place.relay().with_config(RelayConfig::default());
     let shutdown = CancellationToken::new();
     let scenario = async {
@@ -261,7 +260,7 @@ async fn idle_reader_does_not_block_drop(place: &Place) {
     drop(reader);
 }
 
-/// Both logs would publish each message, and each log would treat the other's adoptions as lost.
+/// Two logs of the same tables would publish each message twice.
 async fn second_log_of_the_same_tables_is_refused(place: &Place) {
     let second = place.log().named(&format!("{}_b", place.name)).unwrap();
     for error in [

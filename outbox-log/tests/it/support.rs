@@ -80,13 +80,12 @@ impl Place {
             .unwrap()
     }
 
-    /// Creates a login with the permissions of these roles. All tests share the logins.
+    /// Creates a login with the permissions of `roles`. All tests share the logins.
     pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
         let attributes = match roles.contains(&"log-relay") {
             true => "LOGIN REPLICATION",
             false => "LOGIN",
         };
-        // Two tests may create the role at once.
         self.execute(&format!(
             "DO $$ BEGIN CREATE ROLE {login} {attributes} PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
         ))
@@ -299,14 +298,13 @@ impl Place {
     }
 }
 
-/// The search path of a test. Includes the schemas with planted objects when a test runs again with
-/// them.
 fn search_path(schema: &str) -> String {
     let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
     format!("{schema}{more}")
 }
 
-/// Permissions and objects of these roles, from the table that `outbox print grants` prints.
+/// Returns the (object, permissions) pairs of `roles`, from the table that `outbox print grants`
+/// prints.
 fn documented(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));

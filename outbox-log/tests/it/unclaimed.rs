@@ -1,4 +1,5 @@
-//! Logged messages that no log returns: after a restore, and after manual changes of a table.
+//! Messages with the status *logged* that no relay publishes: after a restore, and after manual
+//! changes of a table.
 
 use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
@@ -11,7 +12,6 @@ crate::on_a_log! {
     interrupted_drop_is_finished_by_the_next_call,
 }
 
-/// Simulates restoring a dump on another server with other transaction ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drop_releases_messages_logged_on_another_server() {
     for change in [
@@ -31,7 +31,6 @@ async fn drop_releases_messages_logged_on_another_server() {
 const ACCIDENTS: [&str; 3] = [
     "DROP TABLE outbox_log",
     "DELETE FROM outbox_log",
-    // Simulates `outbox migrate` in another database, and a copy of the messages.
     "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
 ];
 
@@ -96,7 +95,6 @@ async fn drop_releases_messages_logged_without_a_log() {
     }
 }
 
-/// A drop with a wrong log name must not affect the messages of the active log.
 async fn drop_of_an_unknown_log_keeps_the_active_log(place: &Place) {
     place.write(0..3, 1).await;
     let other = place.log().named(&format!("{}_b", place.name)).unwrap();
@@ -147,7 +145,6 @@ async fn concurrent_init_loses_nothing() {
                 place.write(0..3, 1).await;
             }
         };
-        // A call that finds the slot of the other call, or loses its own slot, is repeated.
         let (first, other, ()) = tokio::join!(log.init(), second.init(), write);
         drop((first, other));
         init(&log).await;

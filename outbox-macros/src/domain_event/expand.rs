@@ -23,8 +23,8 @@ pub(super) fn expand(declaration: &Declaration, events: &[Event]) -> TokenStream
             quote!(&<Self as #crate_path::DomainEvent>::DESCRIPTORS[#index])
         },
     );
-    // This code has the span of the field's type, so the compiler reports an unsupported type
-    // there.
+    // The generated code has the span of the field's type. So the compiler underlines the type if
+    // it is unsupported.
     let aggregate_id = by_event(
         declaration,
         events,

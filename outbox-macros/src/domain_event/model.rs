@@ -1,4 +1,4 @@
-//! The declared item, and its events once all rules hold.
+//! The item under the `DomainEvent` derive, before and after its validation.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Type};

@@ -82,7 +82,8 @@ impl Places<'_> {
         Ok(names)
     }
 
-    /// Rejects serde attributes that leave the name to other code.
+    /// Rejects serde attributes such as `with`, because the macro cannot determine the serialized
+    /// name.
     fn check(&self) -> Result<(), Fault> {
         let of_variant = ["with", "serialize_with", "deserialize_with"];
         let of_type = ["transparent", "into", "from", "try_from", "remote"];

@@ -105,7 +105,6 @@ fn missing_required_keys_are_reported() {
             "event `OrderPlaced` has no aggregate id, so it cannot be put in order",
         ],
     );
-    // A missing aggregate on the enum and on all variants is one mistake.
     check(
         quote! {
             enum OrderEvent {

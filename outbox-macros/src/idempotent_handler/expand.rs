@@ -1,7 +1,8 @@
 //! Generates the handler's registration next to the function.
 //!
-//! Invariant: each piece of code that the compiler may reject has the span of the user's code: an
-//! argument's type for its extraction, the return type for the outcome, the name for the future.
+//! Invariant: the compiler reports a type error of generated code at the user's code: errors of the
+//! extraction at the argument's type, of the outcome at the return type, and of the future at the
+//! function's name.
 
 use std::time::Duration;
 
@@ -115,8 +116,8 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         function.set_span(first);
         let call = quote_spanned!(first=> #function(#(#values),*));
         let wait = quote_spanned!(last=> .await);
-        // The code names the type, because the compiler would reject an inferred type with a second
-        // message.
+        // The generated code names the output type. With an inferred type, the compiler would
+        // report one mistake twice.
         let into_outcome =
             quote_spanned!(first=> <#output as #crate_path::__private::IntoOutcome>::into_outcome);
         quote!(#into_outcome(#call #wait))
@@ -178,7 +179,7 @@ fn options(options: &Options, crate_path: &Path) -> TokenStream {
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
     let order = order.as_ref().map(|word| {
-        // Words in the attribute are variants in lower case.
+        // An order in the attribute is the name of an `Order` variant in lower case.
         let word = word.to_string();
         let (first, rest) = word.split_at(1);
         let variant = format_ident!("{}{rest}", first.to_uppercase());
@@ -202,7 +203,8 @@ fn duration(duration: &Duration) -> TokenStream {
     quote!(::core::time::Duration::new(#seconds, #nanos))
 }
 
-// For an unknown field or a key that is not text, the compiler underlines the user's name.
+// If the key of `key(…)` is no field of the event, or is not text, the compiler underlines the
+// user's path.
 fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Some(Strategy::Key(key)) = &handler.options.strategy else {
         return None;

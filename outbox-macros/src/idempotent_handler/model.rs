@@ -1,4 +1,4 @@
-//! The declared function, and its handler once all rules hold.
+//! The function under `idempotent_handler`, before and after its validation.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream};

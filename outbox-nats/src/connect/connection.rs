@@ -138,8 +138,8 @@ impl Line {
 
     pub(crate) async fn renew(&self) {
         if self.origin.is_none() {
-            // A client from another source can only be asked to reconnect; the call waits while its
-            // queue is full.
+            // The program created this client, so the publisher can only request a reconnect. The
+            // request waits while the client's queue is full.
             let _ = timeout(CLOSE, self.given.force_reconnect()).await;
             return;
         }

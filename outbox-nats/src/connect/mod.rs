@@ -117,8 +117,9 @@ pub(crate) async fn connect_when_up(
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens a second connection
 /// with the same options at its first use. The publisher can drop this connection with all queued
-/// messages. With a client from another source, a denied permission looks like a silent server, and
-/// an abandoned message may arrive later.
+/// messages. A publisher with a client that the program created itself has no second connection.
+/// Such a publisher reports a denied permission as a timeout, and an abandoned message may arrive
+/// later.
 ///
 /// # Errors
 ///

@@ -11,8 +11,8 @@ use crate::publish::JetStreamPublisher;
 use crate::publish::outcome::PublishAttempt;
 use crate::stream::{headers, message as stored_message};
 
-/// Fails if the stored message has another event. A message that the stream has deleted since
-/// counts as the same. The source is not compared, because an operator may change the source.
+/// Fails if the stored message is a different event. If the stream has deleted the stored message,
+/// the check passes. The source is not compared, because an operator may change the source.
 pub(crate) async fn check(
     publisher: &JetStreamPublisher,
     message: &Message,

@@ -147,7 +147,8 @@ pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishE
     let EventStream {
         name: stream, prefix, ..
     } = publisher.stream();
-    // No message is on this subject. Any answer proves the permission.
+    // No message has this subject. Any reply proves that the publisher may read the last message of
+    // a subject.
     let subject = format!("{prefix}.outbox-preflight");
     read_last(publisher, stream, &subject).await?;
     let now = OffsetDateTime::now_utc();

@@ -38,8 +38,8 @@ impl JetStreamPublisher {
         outlook.refuses(&subject, bytes)
     }
 
-    /// Lists the durable pull consumers with a filter for a message, by name. Sends one request per
-    /// 256 consumers of the stream.
+    /// Lists the durable pull consumers whose filters match a message, by name. Sends one request
+    /// per 256 consumers of the stream.
     ///
     /// # Errors
     ///

@@ -82,7 +82,7 @@ impl PublisherConfig {
 ///   stored later.
 /// * **Abandon.** [`Publisher::abandon`] drops queued messages with the connection, within 1 s.
 ///   Reconnecting takes up to 2 s more. Bytes in the operating system's buffers may still arrive. A
-///   client from another source can only be asked to reconnect.
+///   client that the program created itself can only be asked to reconnect.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,
@@ -346,8 +346,8 @@ impl Publisher for JetStreamPublisher {
         Ok(receipt)
     }
 
-    /// Waits at most 2 s for the connection, and [`PublisherConfig::ack_timeout`] for each of three
-    /// requests.
+    /// Waits at most 2 s for the connection. Then sends three requests of at most
+    /// [`PublisherConfig::ack_timeout`] each.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         if let Some(reason) = self.stream.contradiction() {
             let context = format!("stream `{}`: {reason}", self.stream.name.escape_debug());
@@ -366,7 +366,6 @@ impl Publisher for JetStreamPublisher {
         Ok(warnings)
     }
 
-    /// The call ends within 3 s.
     async fn abandon(&self) {
         self.line.renew().await;
     }

@@ -229,7 +229,8 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // An unknown kind of a later async-nats must not dead-letter a message.
+        // A later async-nats may return new error kinds. Such an error must not dead-letter a
+        // message.
         _ => FailureClass::Unclassified,
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::mem;
 
-/// Maximum number of cached stream sequences, about 20 MB with long ids. Each other aggregate costs
-/// a request.
+/// Maximum number of aggregates whose stream sequence is cached, about 20 MB with long ids. An
+/// aggregate that is not cached costs a request.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
 /// The cache has two generations: the older is dropped when the younger is full.

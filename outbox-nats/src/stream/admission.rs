@@ -42,8 +42,8 @@ pub struct StreamOutlook {
     /// Maximum number of messages per subject before the stream rejects messages
     /// (`max_msgs_per_subject` with `discard_new_per_subject`); `None` without this limit.
     pub messages_of_subject: Option<u64>,
-    /// The subjects with `messages_of_subject` messages, among the first 100,000 that the server
-    /// lists.
+    /// Full subjects: subjects that hold the maximum `messages_of_subject`, among the first 100,000
+    /// that the server lists.
     pub full_subjects: BTreeSet<String>,
     /// The largest message that server and stream accept, with headers, in bytes.
     pub message_bytes: usize,

@@ -35,11 +35,11 @@ const BATCH: usize = 1_000;
 
 const CONNECTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Maximum number of messages read through the JSON API before the next attempt with a consumer.
+/// Number of messages after which a listing without a JetStream consumer tries again to create one.
 pub(crate) const RAW_MESSAGES: usize = 1_000;
 pub(crate) const RAW_BYTES: usize = 32 << 20;
 
-/// Maximum clock difference between database and broker.
+/// Maximum tolerated clock difference between database and broker.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
 /// Inactivity after which the server removes the consumer. Longer than the pause between batches.
@@ -339,7 +339,7 @@ impl Log {
 }
 
 enum Reading {
-    /// The reading has ended; `false` if `see` has stopped the reading.
+    /// The reading has ended; `false` if the callback `see` has stopped it early.
     Ended(bool),
     BrokeOff {
         behind: u64,

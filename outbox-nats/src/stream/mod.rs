@@ -1,7 +1,8 @@
 //! Describes the event stream: name, prefix, limits and mode.
 //!
-//! Invariant: [`EventStream::provision`], [`EventStream::publisher`] and
-//! [`EventStream::subscriber`] are the only constructors, so publisher and subscriber agree.
+//! Invariant: publishers and subscribers are created only by [`EventStream::provision`],
+//! [`EventStream::publisher`] and [`EventStream::subscriber`]. So all of them use the same names
+//! and mode.
 
 pub(crate) mod admission;
 pub(crate) mod consumers;
@@ -155,10 +156,10 @@ impl EventStream {
 
     /// Enables strong mode: the server rejects messages that would be out of order. Default: off.
     ///
-    /// Sequenced messages then go to one subject per aggregate,
+    /// In strong mode, sequenced messages go to one subject per aggregate,
     /// `<prefix>.<aggregate>.<aggregate id>`. Each message carries the stream sequence of the last
     /// message on its subject, so the server rejects a late message even after the duplicate
-    /// window. Unsequenced events and events with a fixed subject are not fenced.
+    /// window. Strong mode does not check unsequenced events and events with a fixed subject.
     ///
     /// * **Publisher permissions**: read the last message (`$JS.API.STREAM.MSG.GET.<stream>`), and
     ///   search the stream after a rejection (`$JS.API.STREAM.INFO.<stream>` and
@@ -169,10 +170,10 @@ impl EventStream {
     ///   stream sequences of 65,536 aggregates.
     /// * **Consumers** receive all event types of each subscribed aggregate type. The inbox skips
     ///   event types without a handler as long as a consumer name has up to about 150 event types.
-    ///   With more event types, every message counts as requested, so unhandled messages are
+    ///   With more event types, the inbox cannot detect unhandled types, so unhandled messages are
     ///   redelivered.
     ///
-    /// All publishers of a stream must use the same mode.
+    /// Either all publishers of a stream must use strong mode, or none.
     #[must_use]
     pub fn with_strong_mode(mut self) -> Self {
         self.fenced = true;

@@ -118,7 +118,7 @@ pub(crate) struct Unfit {
 /// An unfit stream is never changed.
 pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
     let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
-        // Without a source the server transforms every subject.
+        // A subject transform without a source pattern applies to every subject.
         transform.source.is_empty() || overlap(&transform.source, subjects)
     });
     let settings = [

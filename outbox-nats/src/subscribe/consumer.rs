@@ -87,7 +87,8 @@ impl Durable {
                 self.was_narrowed();
             }
             if asks {
-                // A crash here leaves only a list entry for an event type that may be unused.
+                // If the process crashes now, the list keeps an event type that may have no
+                // handler.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
                 sleep(interest::SETTLES).await;
@@ -128,7 +129,8 @@ impl Durable {
             consumer = name, before = ?seen, after = ?config,
             "another program has changed this consumer; restoring filters and description"
         );
-        // Until this write, no process relies on the missing entry (`interest::HEALS`).
+        // Until this process has restored its entry, other processes must not treat it as removed
+        // (`interest::HEALS`).
         self.store(config).await?;
         if lacks {
             self.was_narrowed();
@@ -300,6 +302,5 @@ pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
 }
 
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
-    // The consumer was opened as a pull consumer, so the conversion cannot fail.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
 }

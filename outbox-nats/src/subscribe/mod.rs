@@ -68,8 +68,8 @@ pub struct JetStreamSubscriber {
     client: Client,
     context: Context,
     stream: EventStream,
-    /// Half of the allowed silence of a server. The subscription is rebuilt after a silence of
-    /// twice this time, at least 4 s, and up to 1.5 s more.
+    /// If a server is silent for twice this time, but at least 4 s, the subscription is rebuilt up
+    /// to 1.5 s later.
     idle_heartbeat: Duration,
     /// The name of this service in the metadata of its consumers. If two services use one consumer
     /// name, they share its messages, and a warning is logged.
@@ -79,8 +79,8 @@ pub struct JetStreamSubscriber {
 
 /// Whether the client's connection task has ended. A reconnecting client still has a running task.
 pub(crate) fn has_ended(client: &Client) -> bool {
-    // Without a connection task the flush fails at once. With a connection task the flush is
-    // harmless.
+    // Without a connection task, `flush` fails at once. With a connection task, an unfinished
+    // `flush` has no effect.
     let flushed = client.flush().now_or_never();
     matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)
 }
@@ -196,8 +196,8 @@ impl JetStreamSubscriber {
 impl Subscriber for JetStreamSubscriber {
     type Subscription = JetStreamSubscription;
 
-    /// Concurrent calls from many processes are safe. A call sends a few requests of at most 5 s
-    /// each. A cancelled call leaves at most a consumer, which the next call uses.
+    /// Concurrent `subscribe` calls from many processes are safe. Each call sends a few requests of
+    /// at most 5 s each. A cancelled call leaves at most a consumer, which the next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
         // Connections are counted before the first delivery: after a later connection,
@@ -237,7 +237,8 @@ impl Subscriber for JetStreamSubscriber {
                 RetentionPolicy::WorkQueue => StreamPolicy::WorkQueue,
             },
             duplicate_window: Some(config.duplicate_window),
-            // For an empty stream the server reports the next stream sequence.
+            // For an empty stream, the server returns the sequence of the next message as the first
+            // sequence.
             first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
             last_stream_sequence: state.last_sequence,
             messages: state.messages,
@@ -245,8 +246,8 @@ impl Subscriber for JetStreamSubscriber {
     }
 
     /// Sends two requests of at most 5 s each and, for each filter, one request of at most 1 s, all
-    /// at once. The age is missing on servers before 2.10, and without the permission
-    /// `$JS.API.STREAM.MSG.GET.<stream>`.
+    /// at once. The age of the oldest message is missing on servers before 2.10, and without the
+    /// permission `$JS.API.STREAM.MSG.GET.<stream>`.
     async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
         let stream = self.read_stream().await?;
         let says_oldest = self.client.is_server_compatible(2, 10, 0);

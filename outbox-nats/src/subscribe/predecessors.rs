@@ -1,6 +1,6 @@
 //! Checks whether a stream holds earlier messages of an aggregate, from the consumer's start on.
 //!
-//! Invariant: the answer is "no" only if all of these conditions hold:
+//! Invariant: the result is "no earlier message" only if all of these conditions hold:
 //!
 //! - The message is on the default subject of its own aggregate.
 //! - The aggregate type has no fixed subjects, and this program has no shards.
@@ -111,7 +111,7 @@ impl Predecessors {
         }
         let fenced = format!("{}.{aggregate}.{id}", self.prefix);
         let of_type = |name: &&str| match *name {
-            // The wildcard includes event types unknown to this program.
+            // The subject's wildcard includes event types that this program does not know.
             "*" => format!("{fenced}.*"),
             name => format!("{fenced}.{}", encode_token(name)),
         };

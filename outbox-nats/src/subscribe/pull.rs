@@ -40,7 +40,7 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
-    /// Deliveries on the old connection may be lost.
+    /// The client has reconnected. Deliveries sent before the interruption may be lost.
     #[error("the connection was interrupted")]
     Reconnected,
 }
@@ -56,10 +56,11 @@ pub(crate) struct Pull {
     silence_max: Duration,
     /// Number of messages that open requests may still deliver, plus buffered messages.
     pending: usize,
-    /// Time of the server's last message, shifted by the time without a call of `next`.
+    /// Time of the server's last message, plus the time in which no caller awaited `next`.
     heard_at: Instant,
     requested_at: Instant,
-    /// Time of the next check, kept because all calls of `next` may be short.
+    /// Time of the next check of the server's silence. The time outlives a call of `next`, because
+    /// calls may be short.
     look_at: Instant,
     trouble: Option<PullError>,
     connects: u64,
@@ -83,7 +84,8 @@ impl Pull {
             inbox,
             requests,
             prefetch: prefetch.max(1),
-            // A request is open for half a second, and a check may be half a second late.
+            // A pull request expires after half a second, and the check of the silence may be half
+            // a second late.
             silence_max: (silence_max + 2 * EXPIRES).max(SILENCE_MIN),
             pending: 0,
             heard_at: Instant::now(),
@@ -181,7 +183,8 @@ impl Pull {
         let connects = connects(&self.client);
         let is_new = connects != self.connects && self.is_connected();
         if is_new {
-            // The server has dropped the requests. Messages sent on the old connection are lost.
+            // After a reconnect, the server has dropped the open pull requests, and deliveries in
+            // flight are lost.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();

@@ -234,7 +234,7 @@ impl Subscription for JetStreamSubscription {
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
 
-    /// Takes up to half a second, until the last pull request expires.
+    /// Stopping takes up to half a second, until the last pull request expires.
     async fn stop(&mut self) -> Vec<JetStreamDelivery> {
         let messages = match &mut self.pull {
             Some(pull) => pull.finish().await,
@@ -360,7 +360,7 @@ impl Delivery for JetStreamDelivery {
                     .is_asked_for(event_type.as_str(), &self.incoming.subject)
                     .await
             }
-            // The consumer decides about a message without a type.
+            // Without an event type, the consumer must handle the message.
             None => Ok(true),
         }
     }

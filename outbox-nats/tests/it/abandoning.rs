@@ -37,8 +37,6 @@ async fn publisher_with_unsent_message(nats: &Nats) -> (Proxy, JetStreamPublishe
     let (_, result) = tokio::join!(
         join_all(large.iter().map(|large| publisher.publish(large))),
         async {
-            // The publish is polled after the large messages, so the message follows them in the
-            // queue.
             tokio::task::yield_now().await;
             publisher.publish(&ghost).await
         }

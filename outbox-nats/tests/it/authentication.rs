@@ -51,7 +51,6 @@ async fn user_and_password() {
     assert_refused(&server, connect_options()).await;
 }
 
-/// async-nats itself ignores credentials in an address.
 #[tokio::test]
 async fn credentials_in_the_address() {
     let Some(server) = PrivateServer::start(&["--user", "relay", "--pass", "p@ss/wörd"]).await else {

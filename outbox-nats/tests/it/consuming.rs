@@ -39,7 +39,7 @@ async fn every_requested_event_arrives_on_every_server(nats: &Nats) {
             ["a.b/placed/1", "a.b/shipped/1"]
         );
     } else {
-        // One filter covers both event types, and other event types.
+        // One filter covers all event types of the aggregate, including unrequested ones.
         assert_eq!(config.filter_subject, format!("{}.order.*.*", nats.prefix));
         let all = ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"];
         assert_eq!(receive_and_ack(&mut subscription, 3).await, all);
@@ -94,7 +94,6 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // Deleting the consumer deletes its position too.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
@@ -109,7 +108,7 @@ async fn late_caller_gets_no_silence_error(nats: &Nats) {
     let mut subscription = subscribe(&subscriber, &spec).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
-    // The pause exceeds the server's allowed silence of 4 s.
+    // The test awaits `next` only after 5 s, longer than the allowed silence of 4 s.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = tokio::time::timeout(Duration::from_secs(4), subscription.next()).await;
     assert!(idle.is_err(), "{idle:?}");

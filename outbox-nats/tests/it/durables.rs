@@ -203,7 +203,8 @@ async fn consumer_metadata_names_the_last_service() {
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
     let log = Log::default();
-    // With a single dispatcher, tracing caches the interest of the first thread that logs.
+    // With a single dispatcher, tracing would cache whether the first thread logs an event, and
+    // skip the event in other threads.
     let _second = Dispatch::new(tracing_subscriber::registry());
     let _listening = set_default(tracing_subscriber::registry().with(log.clone()));
     for (service, warnings) in [("shop", 0), ("mail", 1), ("mail", 1)] {

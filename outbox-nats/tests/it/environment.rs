@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Bound on several steps of [`SOON`]: elections of up to 18 s, and redeliveries after 30 s.
+/// Timeout for elections of up to 18 s, and for redeliveries after 30 s.
 pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
 
 const OUTCOME_MAX: Duration = Duration::from_secs(3 * LONG.as_secs());
@@ -325,7 +325,8 @@ pub(crate) async fn subscribe(
     answered(async || subscriber.subscribe(consumer).await).await
 }
 
-/// Whether the event type is requested. A negative answer needs readings of the list over 3 s.
+/// Whether the event type is requested. A negative answer takes 3 s, in which the list of requested
+/// event types is read repeatedly.
 pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
     answered(async || delivery.is_asked_for().await).await
 }

@@ -1,4 +1,4 @@
-//! Publisher, subscriber and stream of one description agree.
+//! A publisher, a subscriber and a stream created from one `EventStream` use the same names.
 
 use std::time::Duration;
 

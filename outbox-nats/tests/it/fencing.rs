@@ -98,7 +98,7 @@ async fn late_message(nats: &Nats, fenced: bool) {
     publish(&owner, &messages[1]).await;
     publish(&owner, &messages[2]).await;
     ids_are_forgotten(nats).await;
-    // The connection is closed, so that the end of its bytes is visible.
+    // The proxy counts a closed connection as drained only after all its bytes have arrived.
     drop(zombie);
     proxy.release();
     proxy.drained(1).await;
@@ -112,7 +112,6 @@ async fn orders(nats: &Nats) -> Vec<String> {
 
 async fn zombie_message_is_stored_without_the_fence(nats: &Nats) {
     late_message(nats, false).await;
-    // If the first message was acknowledged late, the stream has two copies of the message.
     eventually("the late message", async || {
         let orders = orders(nats).await;
         orders.iter().filter(|order| *order == "1/placed/2").count() == 2
@@ -159,7 +158,7 @@ async fn expired_subject_starts_again(nats: &Nats) {
 
 async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
-    // Preflight accepts an empty subject.
+    // Preflight succeeds on a subject without messages.
     answered(async || fresh(nats).preflight().await).await;
     for n in 1..=5 {
         assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
@@ -278,7 +277,7 @@ async fn unfenced_messages_keep_their_subject(nats: &Nats) {
 
 async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
     provision(nats).await;
-    // This message was published before strong mode.
+    // Published without strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
@@ -307,7 +306,6 @@ async fn consumer_recognises_unrequested_event_types(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version of the program requests more event types.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

@@ -113,7 +113,6 @@ async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
         .expect("the relay is woken");
     let elapsed = started.elapsed();
     let hints = until_quiet(&mut seen, 2).await;
-    // Each sender sends one hint at once, one per interval, and one at the end.
     let most = 2 * (elapsed.as_millis() / hints::INTERVAL.as_millis() + 2);
     assert!(
         hints <= usize::try_from(most).unwrap(),

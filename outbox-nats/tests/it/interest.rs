@@ -86,7 +86,8 @@ async fn event_type_removed_by_an_operator_is_not_requested(nats: &Nats) {
     answered(async || subscription.flush().await).await;
 }
 
-/// One process has just written the list and does not wait yet; the other process finds its entry.
+/// Another process has just written the list with the same event type, and has not waited yet. The
+/// process under test finds the entry and must wait as well.
 async fn process_that_finds_its_entry_waits_for_older_readings(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -103,7 +104,7 @@ async fn process_that_finds_its_entry_waits_for_older_readings(nats: &Nats) {
     assert!(asked_for(&receive(&mut running).await).await);
 }
 
-/// The late write arrives after another program has added an entry and subscribed.
+/// A program writes an outdated list, after another program has added an entry and subscribed.
 async fn entry_undone_by_a_late_write_stays_requested(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -123,7 +124,7 @@ async fn entry_undone_by_a_late_write_stays_requested(nats: &Nats) {
         config(nats, &new).await.description == written
     })
     .await;
-    // The late write comes from a process that has never read the entry.
+    // The outdated list comes from a process that has never read the new entry.
     change(nats, late).await;
     let mut newcomer = nats.subscribe(&old).await;
     drop(running);

@@ -16,7 +16,7 @@ on_both_servers! {
 
 async fn twenty_thousand_messages_are_all_listed(nats: &Nats) {
     nats.provision().await;
-    // The timeout is long, because a busy machine confirms late.
+    // A busy machine confirms late.
     let config = nats.publisher_config().ack_timeout(Duration::from_mins(1));
     let publisher = &nats.publisher().with_config(config);
     let published: std::collections::HashSet<_> = futures_util::stream::iter(0..20_000)

@@ -64,7 +64,6 @@ async fn messages_lost_by_an_old_store_are_republished_by_default() {
     messages_lost_by_an_old_store_are_republished(false).await;
 }
 
-/// The publisher caches stream sequences that the restored server has never assigned.
 #[tokio::test]
 async fn messages_lost_by_an_old_store_are_republished_in_strong_mode() {
     messages_lost_by_an_old_store_are_republished(true).await;

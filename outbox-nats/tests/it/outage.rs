@@ -40,7 +40,6 @@ async fn disconnected(nats: &Nats) {
     .await;
 }
 
-/// An event type without the derive macro, so that this program's catalogue does not contain it.
 #[derive(serde::Serialize)]
 struct Placed {
     order: u32,
@@ -63,7 +62,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// The outage uses no attempt. Messages of the deleted stream are left to reconcile.
+/// An outage uses no attempt. `reconcile` must publish the messages of the deleted stream again.
 #[tokio::test]
 async fn recreated_stream_receives_the_waiting_messages() {
     let _alone = outbox_core::wake::isolate();
@@ -219,7 +218,6 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let first = message(&PLACED, "0", 1);
     answered(async || publisher.publish(&first).await).await;
     server.pause();
-    // Stopping the server takes a moment, so the server may still confirm the first messages.
     let mut sequence = 0;
     let (ghost, error, mut elapsed) = loop {
         sequence += 1;

@@ -77,7 +77,8 @@ async fn each_part_works_with_its_permissions(variable: &'static str) {
         .publisher(strong.client.clone())
         .with_config(strong.publisher_config());
     assert_eq!(answered(async || strong.preflight().await).await, [""; 0]);
-    // The publisher searches for the last message, because a higher sequence precedes it.
+    // The last message on the subject has sequence 5, so the publisher searches the stream for the
+    // last lower sequence.
     for n in [3, 5, 4] {
         let placed = message(&PLACED, "1", n);
         answered(async || strong.publish(&placed).await).await;

@@ -26,8 +26,6 @@ async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
     found
 }
 
-/// After shards are enabled, an aggregate's first message on its shard follows messages on its own
-/// subject.
 async fn enabled_shards_hide_no_earlier_messages(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), 1).await;

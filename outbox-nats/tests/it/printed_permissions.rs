@@ -28,7 +28,8 @@ const USERS: [User; 6] = [
     User::new("strong", &["relay", "strong", "reader"]),
     User::new("reader", &["reader"]),
     User::new("viewer", &["viewer"]),
-    // The role `sequence` also serves predecessors and the age of the backlog.
+    // The permissions of `sequence` are also needed to find predecessors and the age of the
+    // backlog.
     User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
 ];
 
@@ -186,7 +187,6 @@ mod subscriber {
     );
 }
 
-/// The old server uses other requests for a consumer.
 mod subscriber_on_old {
     outbox_testing::subscriber_conformance!(
         #[tokio::test]

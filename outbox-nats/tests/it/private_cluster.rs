@@ -28,8 +28,6 @@ pub(crate) struct PrivateCluster {
 }
 
 impl PrivateCluster {
-    /// Starts the nodes when a permit is free, and waits until the nodes can store a replicated
-    /// stream. Skips the test without a server program.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
         let room = ROOM.acquire().await.unwrap();
@@ -149,7 +147,6 @@ impl Nats {
         ContextBuilder::new().timeout(timeout).build(self.client.clone())
     }
 
-    /// The answer to a request; `None` without an answer or with an error, as during an election.
     pub(crate) async fn request(&self, what: &str, of: &str) -> Option<Value> {
         let kind = if of.contains('.') { "CONSUMER" } else { "STREAM" };
         let subject = format!("{kind}.{what}.{of}");

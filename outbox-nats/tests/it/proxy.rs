@@ -8,7 +8,6 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Size of the proxy's receive buffer, so that held bytes soon fill the client's buffers.
 const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
@@ -20,7 +19,6 @@ struct Control {
     available: watch::Sender<bool>,
     held_below: watch::Sender<usize>,
     accepted: watch::Sender<usize>,
-    /// Number of connections that the client closed and whose bytes are all passed on.
     drained: watch::Sender<usize>,
 }
 
@@ -64,7 +62,8 @@ impl Proxy {
         self.control.available.send_replace(available);
     }
 
-    /// Holds open connections, as in a stalled network. New connections are not affected.
+    /// Stops all traffic of open connections, as in a stalled network. New connections are not
+    /// affected.
     pub(crate) fn hold(&self) {
         self.control
             .held_below

@@ -29,17 +29,17 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     });
     let inbox = request.await.unwrap().reply.unwrap();
     let mut copies = nats.client.subscribe(inbox.clone()).await.unwrap();
-    // The request is long, because the subscription's own request may expire first.
+    // The request stays open for 20 s, because the subscription's own request may expire first.
     let request = format!(r#"{{"batch":1,"expires":{}}}"#, SOON.as_nanos());
     let requested = nats
         .client
         .publish_with_reply(pull, inbox.clone(), request.into());
     requested.await.unwrap();
-    // The server reads a connection in order, so this answer confirms the subscription and the
-    // request.
+    // The server reads a connection in order. So the consumer's info confirms that the server has
+    // the subscription and the request.
     nats.consumer_info(&spec).await;
 
-    // async-nats cannot publish a status.
+    // The async-nats client cannot publish a message with a status line.
     let refusal = "NATS/1.0 409 Refused\r\n\r\n";
     let sent = format!(
         "CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB {inbox} {0} {0}\r\n{refusal}\r\n",
@@ -51,7 +51,8 @@ async fn delivery_after_a_rejection_is_received(nats: &Nats) {
     until_status(&mut copies, Some(409)).await;
     nats.publish(&message(&PLACED, "1", 1)).await;
     until_status(&mut copies, None).await;
-    // This answer follows all messages that the server has sent to this connection before.
+    // The consumer's info arrives after all messages that the server has sent on this connection
+    // before.
     nats.consumer_info(&spec).await;
 
     let delivery = subscription.next().await.unwrap();

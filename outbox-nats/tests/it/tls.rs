@@ -62,7 +62,6 @@ async fn assert_refused(url: &str, options: ConnectOptions) {
 async fn a_server_is_trusted_by_its_authority_and_name() {
     let Some(server) = start(&[]).await else { return };
     assert_works(&localhost(&server), trusting()).await;
-    // Refused: an untrusted authority, and a host name missing in the certificate.
     assert_refused(&localhost(&server), connect_options()).await;
     assert_refused(&server.url(), trusting()).await;
 }

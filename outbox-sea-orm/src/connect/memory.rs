@@ -10,7 +10,7 @@ use sea_orm::{DatabaseConnection, DbErr};
 pub enum InMemory {
     /// The database is on disk, or the pool never closes its connections.
     Safe,
-    /// This extra connection preserves the in-memory database.
+    /// An extra connection keeps the in-memory database alive.
     #[cfg(feature = "sqlite")]
     Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
     CanBeLost,

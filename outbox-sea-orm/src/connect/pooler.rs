@@ -23,7 +23,7 @@ pub(crate) enum Pooler {
 pub(super) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let options = options.clone().extra_float_digits(None);
     let mut first = options.connect().await?;
-    // A login limited to one connection cannot be tested, and passes.
+    // A login limited to one connection cannot be tested, so it is accepted.
     let Ok(mut second) = options.connect().await else {
         first.close().await?;
         return Ok(false);

@@ -8,9 +8,10 @@ use sea_orm::{DbErr, RuntimeErr};
 /// Whether the database refused the commit and stored nothing: deferred constraint or trigger,
 /// serialization failure, deadlock, Galera conflict. If false, the commit's outcome is unknown.
 ///
-/// For errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and SeaORM's own
-/// commit. A save over a pool already returns [`SaveError::Database`](crate::SaveError::Database)
-/// or [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
+/// Use it for errors of [`OutboxTransaction::commit`](crate::OutboxTransaction::commit) and
+/// SeaORM's own commit. A save over a pool already returns
+/// [`SaveError::Database`](crate::SaveError::Database) or
+/// [`SaveError::CommitUnknown`](crate::SaveError::CommitUnknown).
 #[must_use]
 pub fn is_commit_refused(error: &DbErr) -> bool {
     matches!(error, DbErr::Custom(_)) || ErrorCode::of(error).is_some_and(|answer| answer.refuses_commit())

@@ -36,7 +36,8 @@ pub enum ErrorKind {
     AlreadyRecorded,
     /// No row has this primary key.
     RowMissing,
-    /// A constraint, trigger, invalid value or statement, or a statement timeout.
+    /// The database rejected the statement: a constraint, a trigger, an invalid value or syntax, or
+    /// a statement timeout.
     Refused,
     /// The event cannot be stored or published, for example because of its size.
     InvalidEvent,

@@ -26,8 +26,8 @@ pub enum RecordError {
     /// use the default tables, call `with_names` with [`TableNames::new`](crate::TableNames::new)
     /// once.
     ///
-    /// The check is per process. The check is off if the process's configurations, stores or
-    /// migrations use both default and other names.
+    /// This check applies to the whole process. The check is off if the process's configurations,
+    /// stores or migrations use both default and other names.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
          `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`); to use the default tables, call \
@@ -183,7 +183,7 @@ impl SaveError {
     }
 }
 
-/// For `?` after SeaORM's methods, except commits.
+/// Converts errors of SeaORM's methods for `?`. Not for errors of a commit.
 impl From<DbErr> for SaveError {
     fn from(error: DbErr) -> Self {
         Self::Database(error)

@@ -84,7 +84,8 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-/// Queries the catalog, because `CREATE TABLE IF NOT EXISTS` always needs the privilege to create.
+/// Queries the catalog for the table, because `CREATE TABLE IF NOT EXISTS` always needs the
+/// privilege to create.
 fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
     let name = names.unqualified(table);
     match backend {
@@ -107,7 +108,7 @@ fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statem
 }
 
 pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
-    // The primary key is too long for MySQL's row format COMPACT.
+    // The row format DYNAMIC permits the long primary key of the table.
     let options = match backend {
         DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
         _ => "",

@@ -89,7 +89,7 @@ impl TableNames {
         self.table(backend, "outbox_messages")
     }
 
-    /// Name of the table of aggregates' head rows, as SQL text.
+    /// Name of the table with one row per aggregate and its last sequence, as SQL text.
     #[must_use]
     pub fn aggregates(&self, backend: DbBackend) -> String {
         self.table(backend, "outbox_aggregates")

@@ -189,8 +189,8 @@ impl Dialect {
         format!("{}, {}", column("aggregate_type"), column("aggregate_id"))
     }
 
-    /// [`Self::push_limit`] must end the query. If PostgreSQL's planner sees the limit, it may
-    /// sort.
+    /// Complete the query with [`Self::push_limit`], which hides the limit from PostgreSQL's
+    /// planner. With a visible limit, the planner may sort.
     pub(crate) fn limited(&self, select: &str) -> Sql {
         self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
@@ -198,7 +198,8 @@ impl Dialect {
         })
     }
 
-    /// The planner sees only the outer limit, which prevents JIT compilation.
+    /// On PostgreSQL, only the limit of the outer query is visible to the planner, which prevents
+    /// JIT compilation.
     pub(crate) fn push_limit(&self, sql: &mut Sql, order: &str, limit: i64) {
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -217,8 +218,8 @@ impl Dialect {
         }
     }
 
-    /// Index hint. Without it, MySQL would scan the table for many rows, and wait for business
-    /// transactions.
+    /// Without the index hint, MySQL would scan the table if the key list is long, and wait for
+    /// business transactions.
     pub(crate) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",

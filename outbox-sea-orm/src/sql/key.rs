@@ -10,7 +10,7 @@ use super::Dialect;
 use super::Sql;
 use super::{texts, uuids};
 
-/// Head rows and blocks are locked in ascending key order.
+/// Aggregate rows and blocks are locked in ascending key order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Converts times to ranges of message ids, because an id begins with its recording time. Ids that
-//! another program assigned may not.
+//! Converts times to ranges of message ids, because an id begins with its recording time. Ids
+//! assigned by another program may not begin with a time.
 
 use outbox_core::{MessageId, Selection};
 use sea_orm::{DbErr, Statement};

@@ -190,7 +190,8 @@ impl SqlStore {
         }
     }
 
-    /// Boxed, because nested future types would exceed the compiler's recursion limit.
+    /// The future is boxed, because nested future types would exceed the compiler's recursion
+    /// limit.
     fn call<T, E, F>(
         &self,
         work: impl FnOnce(Arc<Session>) -> F + Send + 'static,

@@ -184,8 +184,8 @@ impl Session {
         })
     }
 
-    /// The next statement saves two round trips. Other sessions see the write at the latest when
-    /// the connection returns to the pool.
+    /// The session's next statement also ends this transaction, which saves two round trips. Other
+    /// sessions see the write at the latest when the connection returns to the pool.
     pub(super) fn owe_end(&self) {
         self.owes_end.store(true, Ordering::Relaxed);
     }
@@ -218,7 +218,8 @@ impl Session {
         end(own, ()).await.map_err(into)
     }
 
-    /// The pool would read all unread rows. SQLite computes rows lazily.
+    /// Otherwise the pool would read all unread rows before it reuses the connection. SQLite
+    /// computes rows lazily.
     pub(super) fn close(&self) {
         if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
@@ -289,8 +290,8 @@ impl Session {
         self.begin_for(Purpose::Read).await
     }
 
-    /// On MySQL the level precedes `BEGIN`. A call abandoned between both statements closes its
-    /// connection.
+    /// MySQL sets the isolation level before `BEGIN`. If the caller is dropped between both
+    /// statements, the connection is closed.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
@@ -361,8 +362,8 @@ impl Session {
         }
     }
 
-    /// Never completes on SQLite: no file falls silent, and an in-memory database ends with its
-    /// connection.
+    /// Never completes on SQLite, because a SQLite connection cannot hang, and an in-memory
+    /// database ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
@@ -381,7 +382,7 @@ impl Drop for Session {
             };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection timed out and is closed");
-                // A drop sends no message, which could block.
+                // Dropping the connection sends no message to the server. Sending could block.
                 let () = with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 let must_close = *self.must_close.get_mut();

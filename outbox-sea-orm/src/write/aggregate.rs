@@ -227,7 +227,7 @@ where
     /// # fn main() {}
     /// ```
     ///
-    /// Otherwise as for [`SaveWithEvents`](crate::SaveWithEvents). A closure that writes no row
+    /// The rules of [`SaveWithEvents`](crate::SaveWithEvents) apply. A closure that writes no row
     /// must return an error: SeaORM skips a nested model without set columns. Events recorded by
     /// the closure are stored too.
     ///

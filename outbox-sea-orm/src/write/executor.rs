@@ -73,7 +73,7 @@ pub(crate) mod sealed {
             T: Send + 'static,
             F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
-            // A turn that is dropped before `ends` prevents the commit.
+            // If the future is dropped before `Turn::ends`, the transaction can no longer commit.
             let turn = Turn::take(self)
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
@@ -140,7 +140,7 @@ where
     Err(lost(error))
 }
 
-/// Fails if the work ignored an error of a record.
+/// Fails if the work ignored an error while it recorded events.
 async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
     let value = outcome?;
     tx.verify().await.map_err(SaveError::Database)?;
@@ -160,7 +160,7 @@ where
     let outcome = if caller.strong_count() > 0 {
         work(&tx).await
     } else {
-        // The dropped caller may have retried.
+        // Without a caller the work must not run, because the caller may have retried it.
         Err(SaveError::Database(DbErr::Custom(
             "the caller was dropped".to_owned(),
         )))
@@ -176,7 +176,7 @@ where
                     SaveError::CommitUnknown(error)
                 }
             })?;
-            // After a crash here, relays find the messages at their next poll.
+            // If the process crashes now, relays find the messages at their next poll.
             wake::notify();
             Ok(value)
         }

@@ -65,7 +65,7 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     )
     .await;
     match &recorded {
-        // A commit would store the change without its events.
+        // If recording fails, the transaction must not commit the change without its events.
         Err(_) => turn.fails(),
         Ok(_) => turn.ends(),
     }

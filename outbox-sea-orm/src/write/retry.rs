@@ -169,7 +169,7 @@ impl OutboxConnection {
         let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            // Another owner of `tx` prevents a rollback here.
+            // While another clone of `tx` exists, the transaction cannot be rolled back.
             return Err(match outcome {
                 Err(error) => Failed {
                     error,

@@ -1,7 +1,7 @@
 //! SeaORM's traits for the connections and transactions of this crate.
 //!
-//! Invariant: a transaction has the configuration of its connection. `Deref` would find SeaORM's
-//! transactions, which use the default tables.
+//! Invariant: a transaction has the configuration of its connection. A `Deref` to SeaORM's type
+//! would return SeaORM's transactions, which use the default tables.
 
 use std::pin::Pin;
 
@@ -123,7 +123,7 @@ crate::__begins!(
     |tx, options| begin_nested(tx, options)
 );
 crate::__begins!(
-    /// As for [`OutboxTransaction`].
+    /// The rules of [`OutboxTransaction`] apply.
     OpenTransaction,
     |tx, options| begin_nested(tx, options)
 );

@@ -184,8 +184,8 @@ impl OutboxTransaction {
     /// Opens a nested transaction.
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
-        // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction, and the dropped
-        // turn prevents the outer commit.
+        // If `begin` fails, sqlx 0.9.0 silently rolls back the outer transaction. The dropped
+        // `turn` then prevents the outer commit.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
         let integrity = turn.integrity().nested();
@@ -238,7 +238,7 @@ impl OutboxTransaction {
             }
             look(&self.tx).await?;
             self.tx.commit().await?;
-            // After a crash here, relays find the messages at their next poll.
+            // If the process crashes now, relays find the messages at their next poll.
             wake::notify();
             Ok(())
         })

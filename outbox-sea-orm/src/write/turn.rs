@@ -12,7 +12,8 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use crate::write::integrity::Integrity;
 use crate::write::transaction::Transactional;
 
-/// A drop before [`Self::ends`] prevents the commit.
+/// A save in progress. If it is dropped before [`Self::ends`], the transaction can no longer
+/// commit.
 pub(crate) struct Turn {
     integrity: Integrity,
     has_ended: bool,
@@ -56,14 +57,14 @@ impl Drop for Turn {
     }
 }
 
-/// The key is the transaction's address, because a borrowed transaction cannot move.
+/// Locks by the address of their transaction: a borrowed transaction cannot move.
 static LOCKS: LazyLock<Mutex<HashMap<usize, Arc<Lock<()>>>>> = LazyLock::new(Mutex::default);
 
 fn locks() -> MutexGuard<'static, HashMap<usize, Arc<Lock<()>>>> {
     LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last drop removes the lock from the map.
+/// A save's use of its transaction's lock. The last `Place` to drop removes the lock from `LOCKS`.
 struct Place {
     address: usize,
     lock: Arc<Lock<()>>,
@@ -86,7 +87,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut locks = locks();
         self.hold = None;
-        // New clones need the lock of the map.
+        // While `LOCKS` is locked, the lock cannot be cloned.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.address);
         }

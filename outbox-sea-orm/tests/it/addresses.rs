@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::connecting::{SERVERS, server_of, soon};
 use crate::support::{Backend, TestDb};
 
-/// A server that is out of memory or stopping answers SSLRequest with an error.
 #[tokio::test]
 async fn connect_retries_after_an_error_to_the_tls_request() {
     let Some(test) = TestDb::open(Backend::Postgres, "error_about_tls").await else {

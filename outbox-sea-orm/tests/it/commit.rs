@@ -97,7 +97,6 @@ pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     packet
 }
 
-/// If Galera loses the other nodes, a commit has an unknown outcome.
 #[tokio::test]
 async fn commit_refused_by_galera_has_a_known_outcome() {
     let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {

@@ -150,7 +150,6 @@ async fn relay_started_before_its_database_publishes_later() {
     }
 }
 
-/// In an outage, the error must not suggest to run the migration.
 #[tokio::test]
 async fn write_error_in_an_outage_names_the_outage() {
     for backend in SERVERS {
@@ -174,8 +173,8 @@ async fn write_error_in_an_outage_names_the_outage() {
     }
 }
 
-/// Loses a pooled connection: sqlx drops the connection under test if the caller's future is
-/// dropped.
+/// Loses a pooled connection: if the caller's future is dropped, sqlx drops the connection that it
+/// is just testing.
 async fn lose_connection(db: &DatabaseConnection) {
     let mut acquire = Box::pin(db.get_sqlite_connection_pool().acquire());
     std::future::poll_fn(|context| {

@@ -94,8 +94,8 @@ async fn a_setting_that_loses_commits_is_named() {
     }
 }
 
-/// Two sessions cache 50 row ids each. Without head rows, the order of the messages would be 2, 4,
-/// 6, 1, 3, 5.
+/// Two sessions cache 50 row ids each. Without the lock on the aggregate's row, the order of the
+/// messages would be 2, 4, 6, 1, 3, 5.
 #[tokio::test]
 async fn cached_row_ids_keep_the_order_of_each_aggregate() {
     let Some(test) = TestDb::open(Backend::Postgres, "cached").await else {

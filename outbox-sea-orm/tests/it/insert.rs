@@ -39,7 +39,8 @@ async fn overlapping_batches_do_not_deadlock(test: TestDb) {
     }
     let test = Arc::new(test);
     let ids: Vec<u64> = (0..1_200).collect();
-    // InnoDB may deadlock on missing head rows in any order, so each row exists before the test.
+    // InnoDB may deadlock on missing aggregate rows in any order, so each row exists before the
+    // test.
     test.record(
         ids.iter()
             .map(|n| Probe::noted(format!("a{n}"), 0))
@@ -133,7 +134,6 @@ async fn repeated_key_differs_from_a_repeated_id(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 3);
 }
 
-/// MariaDB finds head rows by primary key, so a save waits only for its own aggregates.
 #[tokio::test]
 async fn heads_of_other_aggregates_are_not_locked() {
     let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {

@@ -220,8 +220,8 @@ async fn rolled_back_seaorm_transaction_commits_nothing(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (4, 4));
 }
 
-/// Without an event, no later statement detects the error, and sqlx reports PostgreSQL's rollback
-/// as a commit.
+/// If the save records no event, no later statement detects the ignored error, and sqlx reports
+/// PostgreSQL's rollback as a commit.
 async fn ignored_error_in_a_hook_fails_the_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -275,7 +275,6 @@ async fn save_continues_after_its_caller_is_dropped(db: TestDb) {
     }
 }
 
-/// The caller may have given up and retried while the pool was exhausted.
 async fn save_does_not_begin_after_its_caller_is_dropped(db: TestDb) {
     let shop = Shop::open(db).await;
     let pool = match shop.test.backend {

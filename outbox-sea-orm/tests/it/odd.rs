@@ -21,7 +21,6 @@ const POSTGRES: &str = "SET standard_conforming_strings = off; SET escape_string
      SET constraint_exclusion = off; SET from_collapse_limit = 1; SET join_collapse_limit = 1; SET force_parallel_mode = on; \
      SET search_path = pg_temp";
 
-/// Settings of the store's sessions only: with them, writers would fail more often.
 const POSTGRES_STORE: &str = "SET default_transaction_isolation = serializable";
 
 const MARIADB: &str = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,\

@@ -25,9 +25,7 @@ struct Control {
 }
 
 pub(crate) enum Commit {
-    /// The database executes the commit. The connection ends before the answer.
     LoseAnswer,
-    /// The proxy answers the commit with these bytes. The database does not get the commit.
     Answer(Vec<u8>),
 }
 
@@ -65,8 +63,6 @@ impl Proxy {
         self.control.received.load(Ordering::SeqCst)
     }
 
-    /// Silences connections at their next query, which still reaches the database, or when they
-    /// open.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
     }

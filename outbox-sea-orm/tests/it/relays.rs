@@ -241,7 +241,6 @@ async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
     assert_eq!(store.renew(owner, &held, TTL).await.unwrap(), []);
 }
 
-/// If the table cannot be read because of an outage, a starting relay must wait.
 async fn temporarily_unreadable_table_is_not_missing(test: TestDb) {
     let pool = test.one_connection().await;
     let messages = test.messages();

@@ -164,7 +164,6 @@ async fn read_only_transaction_waits_for_no_writer(db: TestDb) {
     );
 }
 
-/// The transaction locks its first order before the other transaction locks its second order.
 async fn add(
     outbox: OutboxConnection,
     [first, second]: [i32; 2],
@@ -285,7 +284,6 @@ async fn ignored_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// Both transactions insert an order if none exists. At SERIALIZABLE, one transaction must fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transaction_repeated_after_conflict_sees_other_commit() {
     let Some(test) = TestDb::open(Backend::Postgres, "serialization").await else {

@@ -195,7 +195,6 @@ async fn read_only(test: &TestDb) -> DatabaseConnection {
     }
 }
 
-/// A read-only server may become primary, so the relay waits. A read-only file needs an operator.
 #[tokio::test]
 async fn read_only_database_is_named_at_start() {
     for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {

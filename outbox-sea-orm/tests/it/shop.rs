@@ -1,4 +1,4 @@
-//! The application under test. All tests share both tables, so each test marks its rows.
+//! The application under test. All tests share its two tables, so each test marks its rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};

@@ -68,8 +68,7 @@ impl Fixture {
         })
     }
 
-    /// Repeats the record after a deadlock, which InnoDB reports to the first writers of an
-    /// aggregate.
+    /// Retries after a deadlock, which InnoDB reports to the first writers of an aggregate.
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
         let messages = events.checked(&Limits::default())?;
         loop {
@@ -221,7 +220,8 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-/// The store returns the id lossily, so that the relay can dead-letter the message.
+/// The store replaces the invalid bytes of the aggregate id, so that the relay can dead-letter the
+/// message.
 async fn unreadable_aggregate_id_is_returned_lossily(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return not_applicable("text is always UTF-8 in this database"),

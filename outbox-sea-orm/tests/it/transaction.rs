@@ -51,7 +51,6 @@ async fn ignored_error_is_not_reported_as_a_commit(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), usize::from(committed));
 }
 
-/// No relay could settle a row of a partition that does not exist.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)
@@ -133,7 +132,7 @@ async fn check_dropped_saves(db: TestDb) {
             .unwrap();
     }
     let mut acknowledged = 0;
-    // A dropped save may commit between the two counts.
+    // A dropped save may commit after the events and before the orders are counted.
     eventually(
         "an order for each event, and an event for each order",
         async || {

@@ -117,7 +117,7 @@ fn is_transient(error: &DbErr) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// Some writers roll back. Sequences still have no gaps, and the order of `row_id`.
+/// Some writers roll back. Sequences still have no gaps, and increase with `row_id`.
 async fn sql_and_rust_writers_share_the_sequences(test: TestDb) {
     let test = Arc::new(with_writers(test).await);
     let (writers, transactions) = match test.backend {
@@ -365,7 +365,6 @@ async fn refused_call_leaves_no_sequence_gap(test: TestDb) {
     assert_eq!(numbers, [1, 2]);
 }
 
-/// Outside a transaction, MySQL would commit each statement of the procedure.
 #[tokio::test]
 async fn mariadb_call_needs_a_transaction_and_keeps_last_insert_id() {
     let Some(test) = TestDb::open(Backend::MariaDb, "a_call_needs_a_transaction").await else {

@@ -143,7 +143,6 @@ const LIMITS: u64 = 24;
 
 type Case = (Call, BTreeMap<String, String>);
 
-/// Cases: values at their limits, each odd character in each text, and each kind of header.
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = (0..LIMITS).map(at_a_limit).collect();
     let places = |odd: &char| [format!("a{odd}b"), format!("{odd}a"), format!("a{odd}")];
@@ -238,7 +237,6 @@ const HEADERS: [&str; 14] = [
     "_",
 ];
 
-/// A case at a limit: alternately the last valid and the first invalid value.
 fn at_a_limit(n: u64) -> Case {
     let more = usize::try_from(n % 2).unwrap();
     let mut call = Call::noted("limit", n);

@@ -56,7 +56,8 @@ impl<S: OutboxAudit> Store<'_, S> {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __promises {
-    // `$test` stays one token tree because it has a separate repetition.
+    // `$test` is matched as one token tree, so that the inner repetition can use it for each
+    // promise.
     ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
         $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
     };

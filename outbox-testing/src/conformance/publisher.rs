@@ -106,7 +106,6 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // A concurrent copy may fail, but not with a permanent error.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         let is_passing = matches!(error.class(), FailureClass::Unknown | FailureClass::Transient);
         assert!(is_passing, "{error}");

@@ -24,7 +24,8 @@ pub(super) struct Consumer {
     pub(super) cursor: u64,
     /// Delivery count and time of the next delivery of each delivered, unacknowledged entry.
     pub(super) unacked: BTreeMap<u64, (u64, Instant)>,
-    /// Stream sequence and delivery count of planned copies, delivered even if acknowledged.
+    /// Stream sequence and delivery count of copies that a test requested. Copies are delivered
+    /// even if the message is acknowledged.
     pub(super) copies: VecDeque<(u64, u64)>,
     pub(super) waiting: usize,
 }

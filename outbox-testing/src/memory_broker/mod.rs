@@ -32,7 +32,7 @@ pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 /// An in-memory broker. Clones share their state.
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's clock.
+/// The clock of the broker starts at 2026-01-01 00:00 UTC and runs with Tokio's clock.
 ///
 /// ```standalone_crate
 /// # use outbox_core::{DomainEvent, Relay};
@@ -174,7 +174,7 @@ impl MemoryBroker {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Registers before the check, so that no change is missed.
+            // The wait is registered before the state is read, so that no change is missed.
             changed.as_mut().enable();
             if self.is_idle(consumer) {
                 return;

@@ -187,7 +187,8 @@ impl State {
             self.generations += 1;
             Consumer::new(self.generations, start)
         });
-        // Another version of the program may still want these types.
+        // Event types are only added, because another version of the program may still handle the
+        // earlier ones.
         let events = spec.events.iter();
         consumer
             .event_types
@@ -300,8 +301,8 @@ impl State {
         consumer.map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
-    /// Returns the next delivery of a consumer: first a planned copy, then a due redelivery, then a
-    /// new message.
+    /// Returns the next delivery of a consumer: first a copy requested by the test, then a due
+    /// redelivery, then a new message.
     pub(super) fn next(&mut self, name: &str) -> Next {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return Next::Wait(None);

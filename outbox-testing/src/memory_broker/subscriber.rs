@@ -193,7 +193,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // Registers before the check, so that no message is missed.
+            // The wait is registered before the stream is read, so that no message is missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();

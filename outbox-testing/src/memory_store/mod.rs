@@ -42,8 +42,8 @@ pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC, or at the time of [`Self::starting_at`], and runs with
-/// Tokio's clock.
+/// The clock of the store starts at 2026-01-01 00:00 UTC, or at the time of [`Self::starting_at`],
+/// and runs with Tokio's clock.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ impl MemoryStore {
         self
     }
 
-    /// Makes new messages pending instead of logged.
+    /// Ends the log: new messages have the status `pending` instead of `logged`.
     pub fn end_log(&self) {
         self.with_log(|log| log.set_on(false));
     }
@@ -98,8 +98,8 @@ impl MemoryStore {
         result
     }
 
-    /// Returns the number of the reading, its start position, and the position of the last adopted
-    /// message.
+    /// Opens a reading. Returns its number, its start position, and the position of the last
+    /// message that was changed from logged to pending.
     pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
@@ -193,12 +193,12 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting. Delayed and halted messages count too.
+    /// Waits until no message is pending or waiting, including delayed and halted messages.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // Registers before the check, so that no settlement is missed.
+            // The wait is registered before the state is read, so that no settlement is missed.
             settled.as_mut().enable();
             {
                 let state = self.lock();
@@ -231,8 +231,8 @@ impl MemoryStore {
         self.lock().faults.down = down;
     }
 
-    /// Rejects every verdict on these messages with [`StoreError::Refused`]. An empty list ends the
-    /// rejection.
+    /// Rejects every settlement of the messages `ids` with [`StoreError::Refused`]. An empty list
+    /// ends the rejection.
     pub fn refuse_verdicts(&self, ids: &[MessageId]) {
         self.lock().faults.refused = ids.iter().copied().collect();
     }
@@ -258,7 +258,7 @@ impl MemoryStore {
         self.lock().leases.owners()
     }
 
-    /// Moves the position of an operation. Not public API.
+    /// Sets the last row that an operation has processed. Not public API.
     #[doc(hidden)]
     pub fn move_operation(&self, id: OperationId, position: i64) {
         self.lock().move_operation(id, position);

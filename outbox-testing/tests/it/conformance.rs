@@ -86,7 +86,7 @@ macro_rules! noticed {
         async fn $test() {
             $suite::$promise(&$right).await;
             let wrong = $wrong($mistakes::$mistake);
-            // The future of a promise need not be `Send`.
+            // The future of a conformance test need not be `Send`.
             let local = tokio::task::LocalSet::new();
             let promise = local.spawn_local(async move { $suite::$promise(&wrong).await });
             let outcome = local.run_until(promise).await;

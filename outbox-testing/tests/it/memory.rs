@@ -114,7 +114,6 @@ async fn an_outbox_with_waiting_messages_is_not_drained() {
         .unwrap_err();
 }
 
-/// The ledger counts events, not copies.
 #[tokio::test(start_paused = true)]
 async fn a_replayed_copy_balances_a_lost_message() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -85,7 +85,6 @@ async fn a_deleted_consumer_is_gone() {
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
 
-/// A lost message can be stored again, behind the remaining messages.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_are_gone_with_their_ids() {
     let broker = MemoryBroker::new();

@@ -24,7 +24,7 @@ fn alerts() -> String {
     fs::read_to_string(repository().join("outbox-cli/monitoring/alerts.yml")).unwrap()
 }
 
-/// Values of a key, which has one value per line of the file.
+/// Values of a key in `alerts.yml`, where each line has at most one key.
 fn values_of<'a>(key: &'a str, file: &'a str) -> impl Iterator<Item = &'a str> {
     file.lines()
         .filter_map(move |line| line.trim_start_matches([' ', '-']).strip_prefix(key))

@@ -94,7 +94,8 @@ fn profiles() -> String {
     format!("[profile.dev]{profiles}")
 }
 
-/// Without the outer cargo's variables, calls from a shell share the target folder.
+/// Removes the variables of the outer cargo, so that this test and a shell can share a target
+/// folder.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     without_package(&mut cargo);

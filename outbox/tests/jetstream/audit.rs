@@ -59,8 +59,8 @@ fn disputed() -> Message {
     }
 }
 
-/// Publishes messages of another program. One subject matches both wildcards, the other subject
-/// only `*`.
+/// Publishes messages of another program. The first subject matches both subject wildcards of the
+/// handlers, the second subject only `*`.
 async fn publish_foreign(place: &Place) {
     let jetstream = jetstream::new(place.client.clone());
     let prefix = place.stream.name();

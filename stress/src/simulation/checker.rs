@@ -42,12 +42,13 @@ pub(super) struct Checker {
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
     acquired_by: Vec<Option<Life>>,
-    /// Runs that cannot detect a clock jump, with a partition and the original end of its lease.
+    /// Relay processes that cannot detect a clock jump: process, partition, and the original end of
+    /// the lease.
     misled: Vec<(Life, u16, Instant)>,
     stream: BTreeMap<u64, MessageNo>,
-    /// Whether copies may be anywhere, because the row id counter was set back.
+    /// Whether copies may be out of order, because the row id counter was set back.
     pub(super) copies_are_anywhere: bool,
-    /// Whether a message was recorded, for each intention of a writer.
+    /// Whether a message was recorded, for each event that a writer records with retries.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
     paused: Paused,
@@ -162,7 +163,6 @@ impl Checker {
         account.attempts = 0;
     }
 
-    /// Ends the faults: from now on, only unreadable messages are rejected.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -273,7 +273,7 @@ impl Checker {
         let is_alone = !in_flight.contains_key(&aggregate);
         let other = *in_flight.entry(aggregate).or_insert(no);
         let is_copy = other == no || self.account(other).was_confirmed;
-        // The log does not wait for a retried dead letter, nor for a copy without a fixed place.
+        // The log does not wait for a retried dead letter, nor for a copy without a checked order.
         let is_free = self.account(no).free || self.account(other).free;
         let is_unordered = !self.are_ordered(no.min(other), no.max(other));
         let is_harmless = self.has_log && (is_copy || is_free || is_unordered);
@@ -313,10 +313,9 @@ impl Checker {
         }
     }
 
-    /// Registers a settlement. `is_answered`: whether the answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // The flag is cleared only when the relay receives an answer, because the relay may stop
-        // waiting earlier.
+        // `settles_in_vain` is cleared only when the relay receives the response, because the relay
+        // may stop waiting earlier.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
@@ -324,7 +323,7 @@ impl Checker {
         self.lives[life as usize].settles_in_vain = false;
     }
 
-    /// Checks accepted verdicts. `answered`: whether the answer will reach the relay in time.
+    /// Checks accepted settlements. `answered`: whether the response reaches the relay in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -377,9 +376,9 @@ impl Checker {
             Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
-                // The relay repeats unconfirmed verdicts, and each call to
-                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts. The first of
-                // two calls may arrive last.
+                // The relay repeats a settlement without a response. Each call to
+                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) uses an attempt. The
+                // first of two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
                 account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;

@@ -1,6 +1,6 @@
 //! Faults of the whole store or broker, or of single relays.
 //!
-//! Invariant: faults end when the calm begins, except that one relay may stay cut off.
+//! Invariant: all faults end before the final phase, except that one relay may stay cut off.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -170,7 +170,8 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// Loses messages. A lost tail loses its ids; single deleted messages keep their ids.
+/// Loses messages of the stream. If the latest messages are lost, the broker also forgets their
+/// ids; the ids of single deleted messages stay.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of a message in commit order; replayed copies have numbers too.
 pub(super) type MessageNo = u32;
 pub(super) type Life = u32;
 

@@ -1,4 +1,5 @@
-//! Reconciliation and purges. A reconciliation is judged by the stream at its request.
+//! Reconciliation and purges. A reconciliation must restore the messages that the stream lacks when
+//! it starts.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;

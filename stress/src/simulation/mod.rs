@@ -1,12 +1,13 @@
 //! The simulation: the relay's own code over an in-memory store and broker, on a paused clock, with
-//! repeatable faults. One seed determines:
+//! repeatable faults.
 //!
-//! - relays, writers and their settings,
-//! - the duration and fault of each call,
-//! - crashes and pauses of relays, and relays that are cut off,
-//! - lost messages, unknown commit outcomes, rejected verdicts, and clock jumps,
-//! - a log in every fourth world, and pauses in every third,
-//! - operator actions, drains, purges and reconciliation.
+//! - The seed determines relays, writers and their settings.
+//! - The seed determines the duration and fault of each call.
+//! - The seed determines when relays crash, pause, or are cut off.
+//! - The seed determines lost messages, unknown commit outcomes, rejected settlements, and clock
+//!   jumps.
+//! - Every fourth simulated world has a log, and every third has pauses.
+//! - The seed determines operator actions, drains, purges and reconciliation.
 //!
 //! After the faults, every committed message must be published. [`Invariant`] lists the properties,
 //! [`Wrong`] the planted mistakes.
@@ -42,13 +43,14 @@ pub enum Invariant {
     /// First appearances per aggregate are in commit order, and not before their time. A relay has
     /// at most one message of an aggregate in flight.
     Order,
-    /// No verdict is accepted under a stale epoch or rejected under a live one.
+    /// The store rejects settlements with a stale lease epoch, and accepts settlements with a
+    /// current one.
     Fence,
     /// A partition has one owner, and only this owner starts sending its messages, unless the
     /// store's clock jumps.
     Exclusive,
-    /// Each repeated send has its own reason. A message is stored again only if its id was cleared.
-    /// Reconciliation sends only lost messages.
+    /// A message is sent again only for a reason, such as a crash or an error. The stream stores it
+    /// again only if the broker has forgotten its id. Reconciliation sends only lost messages.
     Duplicates,
     /// No paused message is sent later than half of `lease_ttl` after the pause begins, except by
     /// reconciliation. Ended pauses are removed.
@@ -56,7 +58,7 @@ pub enum Invariant {
     /// After the faults, every message is published in bounded time, even if a relay stays cut off.
     /// A drain leaves no due message. A shutdown ends in time.
     Progress,
-    /// A message uses attempts or becomes a dead letter only by refusals that it caused.
+    /// Only a broker's rejection of the message itself uses an attempt or makes it a dead letter.
     Attempts,
     /// At the end no message waits and no aggregate is blocked.
     Hygiene,

@@ -35,7 +35,6 @@ pub(super) struct Plan {
     pub(super) writer: WriterPlan,
     pub(super) crashes: CrashPlan,
     pub(super) faults_every: Option<Duration>,
-    /// Relay 0 is cut off at this time, until the end.
     pub(super) cut_off: Option<(Duration, Cut)>,
     pub(super) forgets: bool,
     pub(super) loses: bool,
@@ -113,7 +112,7 @@ pub(super) struct WriterPlan {
     pub(super) unsequenced: f64,
     pub(super) poison: f64,
     pub(super) unknown: f64,
-    /// The store rejects verdicts on the message.
+    /// Probability that the store rejects settlements of a message.
     pub(super) unrecordable: f64,
     /// Maximum difference between a writer's clock and the store's clock.
     pub(super) skew_max: Duration,

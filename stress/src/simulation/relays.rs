@@ -247,7 +247,8 @@ async fn drain(world: &Arc<World>, life: Life, relay: &AnyRelay) -> Option<Resul
     let mut shared = world.shared();
     match outcome {
         Ok(outcome) => {
-            // A rejected verdict fails a drain after everything else is published.
+            // If the store rejects a settlement, a drain fails after all other messages are
+            // published.
             let refused = |error: &RelayError| matches!(error, RelayError::Store(StoreError::Refused { .. }));
             if outcome
                 .as_ref()

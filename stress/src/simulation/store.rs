@@ -296,7 +296,7 @@ impl OutboxStore for SimStore {
             Ok(accepted)
         });
         let accepted = settled.await?;
-        // A relay may drop its verdicts while the answer is in flight.
+        // A relay may have dropped its settlements before the response arrives.
         self.world.shared().checker.settlement_heard(life);
         Ok(accepted)
     }
@@ -341,7 +341,6 @@ macro_rules! now {
     ($self:ident, $method:ident($($argument:expr),*)) => { wrong::now($self.world.store.$method($($argument),*)) };
 }
 
-/// A call of an operator is one step without faults. Only reconciliation uses the network.
 impl OutboxAdmin for SimStore {
     store_methods!(self, now; list page blocked forget_idle);
 

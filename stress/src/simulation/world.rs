@@ -324,10 +324,10 @@ fn judge(world: &World) {
         let is_accounted = match status {
             Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
-            // Reconciliation does not cover logged messages.
+            // Reconciliation excludes messages with the status `logged`.
             Some(MessageStatus::Logged) => message.appeared,
-            // A replaced relay adopted the message and stops last, so no relay is left to send the
-            // copy.
+            // A replaced relay made the message pending and stopped last, so no relay is left to
+            // publish it again.
             Some(MessageStatus::Pending) if message.was_adopted => message.appeared,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),

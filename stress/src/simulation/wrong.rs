@@ -29,7 +29,7 @@ pub enum Wrong {
     SkipLockedRows,
     /// Rows are marked as published at the fetch, before the publish.
     MarkBeforePublish,
-    /// Verdicts are accepted under any epoch.
+    /// The store accepts settlements with any lease epoch.
     NoEpochCheck,
     /// The successors of a failed message do not wait.
     PerRowBackoff,
@@ -55,11 +55,11 @@ pub enum Wrong {
     MixesPayloads,
     /// Reconciliation assumes that the broker still stores every confirmed message.
     TrustsConfirmations,
-    /// The log position passes undecided messages.
+    /// The stored log position is after messages that are not yet published or pending.
     PassesUndecided,
-    /// The log position passes single messages of a transaction.
+    /// The stored log position may be inside a transaction.
     SplitsTransactions,
-    /// The log relay continues before the table has stored adopted messages.
+    /// The log relay continues before the table has stored which messages are pending.
     AdoptsInVain,
     /// The log position is lost, and each reading begins at the end of the log.
     ForgetsItsPlace,

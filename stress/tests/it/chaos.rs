@@ -55,7 +55,7 @@ fn run_relays_under_faults(arguments: &[&str]) -> Value {
     serde_json::from_str(stdout.trim()).unwrap()
 }
 
-/// Asserts the faults of a run. Pauses often outlast the leases.
+/// Runs relays under faults, and asserts the number of kills and pauses.
 #[track_caller]
 fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<Value> {
     let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
@@ -69,7 +69,6 @@ fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<V
     Some(report)
 }
 
-/// Asserts that the slot was also dropped under its reader, at least once.
 #[track_caller]
 fn check_log_relays(further: &[&str]) {
     if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")
@@ -103,7 +102,6 @@ fn hand_overs_under_faults_balance() {
     check_log_relays(&["--hand-overs", "3"]);
 }
 
-/// Asserts that PostgreSQL and nats-server were killed too, three times each.
 #[track_caller]
 fn check_killed_servers(further: &[&str]) {
     let (Some(postgres), Some(nats)) = (

@@ -56,7 +56,6 @@ impl SlowSync {
         Self(child)
     }
 
-    /// Kills the server before a sync completes. A traced process ends with its tracer.
     fn kill(self, server: &mut Server) {
         let pid = server.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         kill_process(pid.unwrap(), Signal::KILL).unwrap();

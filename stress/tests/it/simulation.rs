@@ -19,8 +19,6 @@ fn all_hold(seeds: std::ops::Range<u64>) {
 
 const NEW: u64 = 1_000;
 
-/// The first new seed: `OUTBOX_SIMULATION_FROM`, or a number far from the fixed seeds and short
-/// enough to type.
 fn new_seeds_from() -> u64 {
     let given = std::env::var("OUTBOX_SIMULATION_FROM").ok();
     given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
@@ -40,8 +38,6 @@ fn no_promise_breaks_in_new_random_worlds() {
     );
     all_hold(from..from + NEW);
 }
-
-// The seeds are split into four tests, which run in parallel.
 
 #[test]
 fn no_promise_breaks_in_the_first_2250_worlds() {
@@ -69,7 +65,7 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
 ///   database,
 /// - a copy of a purged message, or a replay between the last two queries of a drain,
 /// - relays that keep the log although their broker stores nothing,
-/// - an adoption executed after its reader was replaced.
+/// - a late request of a replaced reader to make messages pending.
 #[test]
 fn no_promise_breaks_in_worlds_of_past_failures() {
     for seed in [

@@ -63,7 +63,8 @@ impl Folder {
         if let Some(user) = user {
             chown(&path, Some(user.uid), Some(user.gid)).with_context(why)?;
         }
-        // A closed parent folder blocks the user, as with private temporary folders.
+        // The server's user may lack access to a parent folder, for example to a private temporary
+        // folder.
         let entered = tied_as(Path::new("true"), user).current_dir(&path).status();
         entered.with_context(|| format!("the server's user may not enter {}; set TMPDIR", path.display()))?;
         Ok(path)

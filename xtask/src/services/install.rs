@@ -50,7 +50,8 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     let apt_get = || {
         let mut command = tied("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // Other package managers do not use this lock.
+        // apt-get waits for dpkg's lock, because other package managers ignore the lock of this
+        // module.
         command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
         command
     };

@@ -16,7 +16,6 @@ use crate::services::server::{Recipe, Server, start};
 
 const INSTALL_DB_LIMIT: Duration = Duration::from_secs(180);
 
-/// SQL that creates the account before the server accepts connections.
 const ACCOUNT: &str = "\
 CREATE DATABASE IF NOT EXISTS outbox CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
@@ -59,7 +58,8 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
             // long.
             "--socket=mariadb.sock",
             "--pid-file=mariadb.pid",
-            // The account is for 127.0.0.1, and a reverse look-up may return another name.
+            // The MariaDB account is for 127.0.0.1. With name resolution, the client's host could
+            // get another name.
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
             "--max-connections=300",

@@ -144,9 +144,7 @@ impl Backend {
 #[derive(Debug)]
 struct Found {
     backend: Backend,
-    /// The URL of a server, or the path of a program or folder. `None` if the back end is missing.
     url: Option<String>,
-    /// The version or origin of the back end, or the reason for its absence.
     note: String,
     is_broken: bool,
     server: Option<Server>,

@@ -28,9 +28,9 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
         "--locale=C",
         "--no-sync",
     ]);
-    // The server's user may not enter the caller's folder.
     initdb.arg("-D").arg(&data).current_dir(&home);
-    // An interrupted `initdb` leaves shared memory until the next boot, so `initdb` may finish.
+    // An interrupted `initdb` leaves shared memory until the next boot. So `initdb` is not
+    // interrupted.
     let to_its_end = Manners {
         signal: Signal::CONT,
         ..Manners::GROUP

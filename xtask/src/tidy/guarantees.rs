@@ -58,7 +58,6 @@ fn claims(text: &str) -> Vec<(usize, &str, Vec<String>)> {
     .collect()
 }
 
-/// The modules of a proof: `crate::module` or `crate::{module, module::child}`.
 fn modules(proof: &str) -> Vec<String> {
     let proof = proof.trim_end_matches('}');
     let (parent, names) = proof.split_once('{').unwrap_or(("", proof));
@@ -74,8 +73,8 @@ fn read(root: &Path, files: &[String]) -> Sources {
     sources.filter(|(_, tests)| !tests.is_empty()).collect()
 }
 
-/// Functions with a test attribute. In a suite or a test file, a macro runs further tests on each
-/// back end: functions without an attribute that no line of the file calls.
+/// Functions with a test attribute. In a suite or a test file, a function without an attribute
+/// counts as a test if no line of the file calls it: a macro runs it on each back end.
 pub(super) fn tests(path: &str, text: &str) -> Vec<String> {
     let is_suite = path.contains("/tests") || path.contains("/conformance/");
     let lines = text.lines().zip(text.lines().skip(1));
@@ -91,7 +90,6 @@ pub(super) fn tests(path: &str, text: &str) -> Vec<String> {
     tests.collect()
 }
 
-/// The files of a module and of its children. `src` and `tests/it` are not modules.
 fn within<'a>(module: &str, sources: &'a Sources) -> Vec<(&'a String, &'a Vec<String>)> {
     let folder = format!("{module}::").replace("::", "/");
     let is_within = |path: &str| {

@@ -1,7 +1,8 @@
 //! Limits on the language of comments and of hand-written pages: plain words, short sentences.
 //!
 //! A unit is a page, or a crate with its whole-line comments. Sentences of fewer than four words do
-//! not count. A unit may have [`FREE`] hits of each kind; a larger unit may have the kind's rate.
+//! not count. A unit of any size may have [`FREE`] hits of each kind; a larger unit may have more,
+//! by the kind's hits per 10,000 words.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -49,15 +50,14 @@ const COMMENT_WORDS_MAX: usize = 90_000;
 const PAGE_WORDS_MAX: usize = 45_000;
 const PAGE_BYTES_MAX: usize = 280_000;
 
-/// Pages that a test compares with the constants and the parser.
+/// Generated pages; a test compares them with the crates' constants and the command line parser.
 const GENERATED: &str = "docs/reference/";
 
 const CODE: [&str; 4] = [".rs", ".go", ".cs", ".java"];
 
-/// Kind, and the words after the first.
+/// A phrase: index of its kind, and its words after the first.
 type Phrase = (usize, Vec<&'static str>);
 
-/// Phrases by their first word.
 static PHRASES: LazyLock<HashMap<&str, Vec<Phrase>>> = LazyLock::new(|| {
     let mut by_first: HashMap<_, Vec<_>> = HashMap::new();
     for (kind, (_, _, phrases)) in KINDS.iter().enumerate() {
@@ -78,7 +78,6 @@ pub(super) struct Language {
     problems: Vec<String>,
 }
 
-/// Hits and long sentences start with file and line.
 #[derive(Debug, Default)]
 struct Unit {
     words: usize,
@@ -157,7 +156,6 @@ impl Language {
     }
 }
 
-/// The prose of each line; empty in code.
 fn prose(is_page: bool, text: &str) -> Vec<&str> {
     let mut is_block = false;
     let lines = text.lines().map(str::trim).map(|line| {
@@ -171,7 +169,6 @@ fn prose(is_page: bool, text: &str) -> Vec<&str> {
     lines.collect()
 }
 
-/// Items of lists, rows of tables, headings.
 fn starts_paragraph(prose: &str) -> bool {
     let number = prose.trim_start_matches(|digit: char| digit.is_ascii_digit());
     let is_numbered = number.len() < prose.len() && number.starts_with(". ");

@@ -21,7 +21,8 @@ const README_COLUMNS_MAX: usize = 120;
 
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
-/// Folders that exist on one machine only. The texts are split, because this file is checked too.
+/// Folders that exist on one machine only. The strings are split, because this lint also checks its
+/// own file.
 const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -29,7 +30,7 @@ const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/Us", "ers/"),
 ];
 
-/// Markers of unfinished work, split for the same reason.
+/// Markers of unfinished work. The strings are split, because this lint also checks its own file.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
 /// Calls that match a literal in an error text. A literal of several words counts as part of a
@@ -45,7 +46,6 @@ const TEXT_MATCHES: [&str; 8] = [
     ".find(\"",
 ];
 
-/// Files that match texts of servers, drivers and other libraries.
 const FOREIGN_TEXTS: [&str; 7] = [
     "outbox-cli/src/config/file.rs",
     "outbox-core/src/failure.rs",

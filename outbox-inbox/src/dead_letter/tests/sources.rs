@@ -21,7 +21,7 @@ async fn letters_of_two_services_come_in_stream_order() {
         for (source, sequence, place) in [
             ("shop", 7, 10),
             ("stock", 2, 20),
-            // A letter of the new stream.
+            // A dead letter of the new stream.
             ("shop", 9, 3),
         ] {
             make(&test, source, sequence, place).await;

@@ -1,6 +1,6 @@
-//! Detects and concludes messages that were handled before.
+//! Detects messages that were handled before, and acknowledges them.
 //!
-//! Invariant: the row of attempts and the dead letter are concluded before the acknowledgement.
+//! Invariant: attempts row and dead letter are deleted before the message is acknowledged.
 
 use super::dead_letter;
 use crate::database::roll_back;

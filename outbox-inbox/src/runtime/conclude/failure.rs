@@ -65,7 +65,8 @@ pub(crate) async fn record(
     }
 }
 
-/// Defers a message. After a crash before this call, the attempt stays counted.
+/// Stores the time of the next attempt. If the process crashes before this write, the attempt
+/// remains counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,

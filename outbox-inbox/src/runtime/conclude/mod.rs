@@ -1,4 +1,4 @@
-//! Concludes attempts: failures, duplicates, dead letters, returns.
+//! Ends attempts: failures, duplicates, dead letters, and returns to the broker.
 
 pub(crate) mod dead_letter;
 pub(crate) mod duplicate;

@@ -1,7 +1,8 @@
-//! Returns deliveries to the broker, after the database uncounted their attempts.
+//! Returns deliveries to the broker. Before a return, the database subtracts the attempts that did
+//! not run.
 //!
-//! Invariants: progress of a delivery is reported until its return is answered. A stop waits for
-//! all returns, for a bounded time.
+//! Invariants: the process reports progress of a delivery until the broker has answered its return.
+//! A stop waits for all returns, for a bounded time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,7 +78,8 @@ impl<D: Delivery> Returns<D> {
         (left, task)
     }
 
-    /// Waits for all returns. Call it after the stop has begun.
+    /// Waits until the broker has answered all returned deliveries. Call it after the consumer has
+    /// begun to stop.
     pub(crate) fn done(&self) -> impl Future<Output = ()> + Send + use<D> {
         let tasks = self.tasks.clone();
         tasks.close();

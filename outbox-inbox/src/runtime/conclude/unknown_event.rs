@@ -55,7 +55,7 @@ pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
         return Outcome::Skipped;
     };
-    // After a crash that follows the commit, the sequence stays passed.
+    // If the process crashes after this commit, the stored sequence already includes the message.
     let claimed = async {
         let _turn = consumer.shared.database.turn().await;
         let tx = consumer.shared.database.begin().await?;
@@ -116,8 +116,8 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
 
 async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     let consumer = attempt.consumer;
-    // The number is marked as failing. If later messages passed it in any process, the message
-    // would be stale.
+    // The database stores that this sequence is being retried, so later messages of the aggregate
+    // wait in every process.
     let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
     if let Some(place) = keeper.as_ref().and_then(Claimant::place)
         && let Err(error) = place.note_failing(consumer.shared.database.pool()).await

@@ -1,6 +1,6 @@
 //! Deliveries that are no outbox message.
 //!
-//! Invariant: by default they are dead-lettered byte for byte.
+//! Invariant: by default, an unreadable delivery is dead-lettered byte for byte.
 
 use outbox_core::store::storable_error;
 

@@ -47,7 +47,7 @@ pub enum ConsumerState {
     },
     /// The consumer has stopped.
     Stopped {
-        /// Reason of the stop; `None` after the stop of its inbox.
+        /// Why the consumer stopped; `None` if the inbox was stopped.
         reason: Option<String>,
     },
 }

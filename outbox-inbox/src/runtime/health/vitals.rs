@@ -25,7 +25,8 @@ pub(crate) struct ConsumerVitals {
 #[derive(Debug)]
 struct Vitals {
     turned_at: Instant,
-    /// Outer `None`: the consumer runs. Inner `None`: the consumer stopped as requested.
+    /// `None` while the consumer runs, `Some(None)` after a requested stop, else
+    /// `Some(Some(reason))`.
     stopped: Option<Option<String>>,
     paused_at: Option<Instant>,
     is_subscribed: bool,

@@ -15,8 +15,8 @@ use crate::runtime::consumer::Consumer;
 
 const EVERY: Duration = Duration::from_secs(5);
 const MAX: u32 = 100;
-/// Maximum letters that a poll excludes, because MySQL accepts 65,535 values per statement. Other
-/// letters in memory are dropped from the result.
+/// Maximum number of dead letters in memory that a poll's query excludes, because MySQL accepts
+/// 65,535 values per statement. The poll removes further ones from the result.
 const HELD_MAX: usize = 16_384;
 
 /// The first poll comes at once, because letters may have been marked while no process ran.
@@ -29,8 +29,8 @@ pub(crate) fn times() -> Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) known: HashSet<Uuid>,
-    /// Aggregates that a poll excludes. Letters behind a letter that cannot run must not hide
-    /// letters of other aggregates.
+    /// Aggregates that a poll excludes, because their first dead letter cannot run yet. Otherwise
+    /// they could fill the poll's result.
     pub(crate) aggregates: HashSet<Aggregate>,
     pub(crate) ready: usize,
     pub(crate) room: usize,

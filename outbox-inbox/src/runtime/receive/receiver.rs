@@ -42,7 +42,7 @@ pub(crate) enum Deliveries<S: Subscriber> {
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
     Paused(Instant, Option<S::Subscription>),
-    /// The subscription has ended and can still be flushed.
+    /// The subscription has ended. Its acknowledgements may still have to be flushed.
     Closed(Option<S::Subscription>),
 }
 

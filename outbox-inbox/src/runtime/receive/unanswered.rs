@@ -138,8 +138,8 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// Number that orders messages of strategy `sequence`. In stream order, a message could wait
-    /// behind messages that wait for it.
+    /// With strategy `sequence`, a lane sorts messages by this sequence. In stream order, a message
+    /// could wait for a predecessor that is behind it in the lane.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -173,7 +173,8 @@ impl<D: Delivery> Unanswered<D> {
         left
     }
 
-    /// Waits for all returns. Call it after the stop has begun.
+    /// Waits until the broker has answered all returned deliveries. Call it after the consumer has
+    /// begun to stop.
     pub(crate) fn returned(&self) -> impl Future<Output = ()> + Send + use<D> {
         self.returns.done()
     }
@@ -215,7 +216,8 @@ impl<D: Delivery> Unanswered<D> {
         held
     }
 
-    /// Whether a preceding letter is in memory: a letter of an older stream, or a returning letter.
+    /// Whether an earlier dead letter is in memory: a dead letter of an older stream, or a dead
+    /// letter that is still being returned.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

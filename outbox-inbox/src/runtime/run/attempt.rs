@@ -1,7 +1,7 @@
 //! One attempt at a message.
 //!
-//! Invariants: a failure outside the handler uses no attempt. A message that may have failed
-//! before, perhaps with its process, is counted before it runs.
+//! Invariants: a failure outside the handler uses no attempt. If an earlier run may have failed or
+//! crashed, the attempt is counted before the handler runs.
 
 use std::sync::Arc;
 use std::time::Duration;

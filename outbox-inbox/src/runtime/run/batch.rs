@@ -1,7 +1,7 @@
 //! Handles several messages in one transaction.
 //!
 //! Invariant: all effects commit, or each message is handled alone. A failing message costs the
-//! others a second run and no attempt.
+//! other messages of its batch a second run and no attempt.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -28,7 +28,8 @@ struct Batch<'a> {
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// Returns `None` if the messages must be handled one by one. No message may have failed before.
+/// Returns `None` if the messages must be handled one by one. Call it only with messages that have
+/// not failed before.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
@@ -88,7 +89,8 @@ impl Batch<'_> {
         let tx = self.call.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some(mine) => {
-                // The result of the commit may be unknown. Single runs find the rows.
+                // A failed commit may have succeeded. The messages run again one by one, and their
+                // inbox rows reveal duplicates.
                 transaction::commit(tx, &recorded).await.ok()?;
                 Some(self.done(&mine))
             }

@@ -79,7 +79,7 @@ fn granted(claim: Result<StoreClaim, DedupStoreError>, lease: Duration) -> Resul
     }
 }
 
-/// Repeats a completion, which is idempotent, until the store answers or `end`.
+/// Repeats `complete`, which is idempotent, until the store answers or the time `end` is reached.
 async fn until_completed<F>(
     mut complete: impl FnMut() -> F,
     end: Instant,

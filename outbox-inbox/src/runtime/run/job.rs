@@ -1,7 +1,7 @@
 //! Runs messages that the scheduler selected together.
 //!
-//! Invariant: the acknowledgement follows the commit. In a lane, no message runs after a message
-//! whose run was not concluded.
+//! Invariant: the acknowledgement follows the commit. If a run ends without a stored outcome, no
+//! later message of its lane runs.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -134,7 +134,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
                 }
                 lane.over.push((in_flight.local_id, outcome));
             } else if outcome.is_final() {
-                // If a crash loses the acknowledgement, the redelivery finds the row.
+                // If a crash loses the acknowledgement, the redelivered message finds its inbox row
+                // and is a duplicate.
                 let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");

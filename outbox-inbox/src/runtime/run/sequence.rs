@@ -1,7 +1,8 @@
 //! Order across processes (strategy `sequence`).
 //!
-//! Invariant: a message waits for a failing predecessor until the predecessor's attempts end. It
-//! waits for a gap for a bounded time; then the gap is reported and passed.
+//! Invariant: a message waits for a failing predecessor until the predecessor's attempts end. A
+//! message waits for missing predecessors for a bounded time; then the gap is reported and the
+//! message runs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -26,8 +27,8 @@ use crate::telemetry;
 /// [`crate::runtime::schedule::predecessors`] ends the wait much sooner.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-/// Pause after a rejected request. Without the permission, each request would block a slot for a
-/// second.
+/// Pause after the broker rejected a query for predecessors. If the permission is missing, each
+/// query would block a slot for a second.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]

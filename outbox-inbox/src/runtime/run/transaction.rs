@@ -1,7 +1,7 @@
 //! One run of a handler: begin, claim, run, commit or roll back.
 //!
-//! Call these functions in tasks that are never aborted: a dropped `begin` would return the
-//! connection inside an open transaction.
+//! Call `begin` and `commit` in tasks that are never aborted: a dropped `begin` would return a
+//! connection with an open transaction to the pool.
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -71,8 +71,8 @@ pub(crate) async fn run_once(
         Err(outcome) => {
             let connected = roll_back(tx).await;
             Err(match outcome {
-                // A lost connection is an interruption, unless a save closed it after the
-                // transaction failed.
+                // A lost connection is an interruption, unless a save closed the connection because
+                // it could not roll back.
                 Outcome::Failed {
                     error,
                     cause: Cause::Handler,
@@ -124,11 +124,12 @@ async fn finish(
 pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
     match tx.commit().await {
         Ok(()) => {
-            // After a crash here, the redelivered message is a duplicate.
+            // If the process crashes now, the redelivered message is a duplicate.
             recorded.wake();
             Ok(())
         }
-        // The result of the commit may be unknown. The next run finds the row.
+        // A failed commit may have succeeded. The next run then finds the inbox row, and the
+        // message is a duplicate.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }

@@ -1,7 +1,7 @@
 //! Bounds the memory of a consumer, and selects deliveries to return to the broker.
 //!
-//! - `in_flight_max`, and the number of messages handled within half of `ack_wait`: bound the
-//!   runnable deliveries and the deliveries behind them.
+//! - `in_flight_max`, and the number of messages that the consumer handles within half of
+//!   `ack_wait`: two bounds of the runnable deliveries, including later deliveries of their lanes.
 //! - `blocked_max`: bounds deliveries of aggregates that are blocked or likely to fail.
 //! - `buffer_bytes`: bounds all deliveries together.
 //!
@@ -136,8 +136,8 @@ impl<D: Delivery> Scheduler<D> {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
 
-    /// Whether free slots have no messages. A moving lane (it waits for another process) soon needs
-    /// a slot.
+    /// Whether slots are free and no message is ready for them. A lane that waits for another
+    /// process counts as a used slot, because the wait is short.
     fn is_starving(&self) -> bool {
         let soon = self.jobs + self.lanes.moving();
         self.has_free_slots() && soon < self.consumer.shared.config.concurrency
@@ -175,8 +175,9 @@ impl<D: Delivery> Scheduler<D> {
     }
 }
 
-/// Decides when a full process receives again. With strategy `sequence`, half of the room must be
-/// free. Otherwise each message of a hot aggregate would wait for another process.
+/// Decides when a process whose memory is full receives again. With strategy `sequence`, half of
+/// the memory must be free. Otherwise deliveries of one aggregate would alternate between processes
+/// and wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,

@@ -2,7 +2,7 @@
 //!
 //! One lane per aggregate; without order one lane per message; with order `strict` a single lane.
 //!
-//! | place of a lane | its first item |
+//! | queue of a lane | its first item |
 //! |---|---|
 //! | `Ready` | may run, and is not expected to fail |
 //! | `Doubtful` | may run for the first time, but its handler currently fails for every message |
@@ -35,7 +35,8 @@ const BATCH_LOOKS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// Dead letters set apart from their lane, because the first dead letter must wait.
+    /// Dead letters in a separate lane, because the first dead letter of their aggregate is not due
+    /// yet.
     Letters(Arc<LaneKey>),
     Alone(u64),
     All,

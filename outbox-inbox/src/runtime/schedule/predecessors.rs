@@ -81,7 +81,8 @@ impl Predecessors {
         }
     }
 
-    /// Polls while other processes have the messages between `done` and `next`.
+    /// Starts polling the aggregate's last sequence if messages between `done` and `next` are
+    /// missing here, because another process may handle them.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -160,7 +161,7 @@ impl Predecessors {
     }
 }
 
-/// Returns zero for each lane after a read error. Zero ends no wait.
+/// Returns zero for each lane after a read error, so that every lane keeps waiting.
 async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),

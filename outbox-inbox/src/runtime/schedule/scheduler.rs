@@ -78,7 +78,8 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.drain()
     }
 
-    /// Returns how long a lane waits, because other processes have the messages after `done`.
+    /// Returns how long the lane waits if other processes may handle the messages after sequence
+    /// `done`.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         let next = self

@@ -33,10 +33,8 @@ pub(super) enum Step {
     Hang,
     Gate,
     Swallow,
-    /// The handler loses its transaction, like a deadlock victim.
     Undo,
     Kill,
-    /// The handler writes a row that a deferred constraint refuses at the commit.
     Orphan,
     Keep,
     Library,

@@ -1,4 +1,4 @@
-//! One handler per strategy, and its traits.
+//! One test handler per strategy, and the properties that each strategy guarantees.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,6 @@ pub(super) struct Traits {
     pub(super) name: &'static str,
     pub(super) ordered: bool,
     pub(super) by_key: bool,
-    /// Whether another process can claim the effect only after the lease has expired.
     pub(super) leased: bool,
 }
 

@@ -171,7 +171,6 @@ async fn strategies_need_only_documented_rights_on_mariadb() {
     with_the_documented_rights(Backend::MariaDb).await;
 }
 
-/// Asserts that the suite finds a mistake. `says` is a part of the expected panic message.
 async fn assert_found(mistake: Mistake, says: &str) {
     let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
     let failure = suite::failure(&test, mistake).await;

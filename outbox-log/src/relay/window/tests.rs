@@ -1,4 +1,4 @@
-//! The window over a log: which transactions its position has passed.
+//! Tests of the messages in memory, and of the position that may be stored.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ fn id(row_id: i64) -> MessageId {
     MessageId::from(uuid::Uuid::from_u128(row_id as u128))
 }
 
-/// A window of these transactions, which end at 10, 20, and so on.
+/// A window of `transactions`. The first transaction ends at position 10, the second at 20, and so
+/// on.
 fn window(transactions: &[&[i64]]) -> Window {
     let mut window = Window::default();
     for (n, row_ids) in transactions.iter().enumerate() {
@@ -84,7 +85,8 @@ fn idle_log_position_stays_before_undecided_messages() {
     assert_eq!(window.decided(), Position(60));
 }
 
-/// Without a new position, a crash before the next decided message would repeat messages.
+/// The flag must stay set, so that the next checkpoint stores the position. Otherwise a crash would
+/// repeat messages.
 #[test]
 fn decisions_during_a_store_are_news() {
     let mut window = window(&[&[1], &[2]]);
@@ -139,7 +141,7 @@ fn adopted_messages_are_decided() {
     assert_eq!(held(&window), [2, 4]);
 }
 
-/// An earlier, unadopted message would be overtaken.
+/// If an earlier message stayed in the log, a later pending message could be published before it.
 #[test]
 fn messages_before_an_adopted_message_are_adopted() {
     let mut window = Window::default();
@@ -177,7 +179,7 @@ fn decided_messages_are_known_after_an_interruption() {
     assert_eq!(window.decided(), Position(30));
 }
 
-/// A reading that passes the transaction's end can drop the ids of the published messages.
+/// A reading that reads the transaction's end again can drop the ids of its published messages.
 #[test]
 fn published_part_of_an_open_transaction_stays_known() {
     let mut window = window(&[&[1]]);
@@ -199,7 +201,8 @@ fn published_part_of_an_open_transaction_stays_known() {
     assert_eq!(window.decided(), Position(20));
 }
 
-/// A failover may lose the adoption, so the message is logged again.
+/// A database failover may lose the change from logged to pending, so the log returns the message
+/// again.
 #[test]
 fn adopted_messages_are_doubtful_after_an_interruption() {
     let mut window = window(&[&[1], &[2]]);

@@ -45,7 +45,6 @@ async fn a_reading_that_breaks_loses_nothing() {
     logged.assert_balanced();
 }
 
-/// The relay is killed at any moment, without a last checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_killed_loses_nothing() {
     let logged = Logged::new();
@@ -190,8 +189,8 @@ async fn invisible_message_is_adopted_once_visible() {
     logged.assert_balanced();
 }
 
-/// After an interruption the messages are read again, and it is unknown at first whether the table
-/// has adopted them.
+/// After an interruption, the log returns messages again. Until the relay has queried the table,
+/// these messages may be pending there.
 #[tokio::test(start_paused = true)]
 async fn message_with_unknown_owner_is_not_overtaken() {
     let logged = Logged::new();
@@ -236,7 +235,6 @@ async fn log_does_not_overtake_the_last_retried_message() {
     logged.assert_balanced();
 }
 
-/// The relay holds hundreds of messages in memory, and the next reader reads the same messages.
 #[tokio::test(start_paused = true)]
 async fn relay_stops_publishing_when_its_reading_breaks() {
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
@@ -271,19 +269,19 @@ async fn relay_stops_publishing_when_its_reading_breaks() {
         let (ended, other) = tokio::join!(first.run(stop_first.clone()), stand_by);
         ended.unwrap();
         assert_eq!(other.published > 0, !opens_in.is_zero(), "{other:?}");
-        // Copies are messages in flight, and messages confirmed after the last checkpoint.
+        // After a change of the reader, messages in flight and messages confirmed after the last
+        // checkpoint are published twice.
         let copies = logged.broker.publishes() - 500;
         assert!(copies <= 2 * window as u64, "{opens_in:?}: {copies} copies");
         logged.assert_balanced();
     }
 }
 
-/// A replaced relay may still let the table adopt messages that its successor has read.
+/// A replaced relay may still make messages pending that its successor has read.
 #[tokio::test(start_paused = true)]
 async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
-    // Slow openings let the other relay take over when a reading breaks.
     logged.log.open_slowly(Duration::from_millis(300));
     let (first, second) = (
         logged.relay(),
@@ -313,7 +311,6 @@ async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     logged.assert_balanced();
 }
 
-/// The database's limit on retained WAL may be lower than `retained_max`.
 #[tokio::test(start_paused = true)]
 async fn log_near_the_limit_of_the_database_is_released() {
     let logged = Logged::new();
@@ -349,7 +346,6 @@ async fn log_near_the_limit_of_the_database_is_released() {
     logged.assert_balanced();
 }
 
-/// The table relay first checks for relays with another destination.
 #[tokio::test(start_paused = true)]
 async fn a_log_relay_with_another_destination_reads_nothing() {
     let logged = Logged::new();

@@ -5,7 +5,7 @@ use outbox_log::telemetry::METRICS;
 
 use super::*;
 
-/// Without the reset, a standby relay would report disk usage that another relay has released.
+/// If a standby relay kept its gauges, it would report disk usage that another relay has released.
 #[tokio::test(start_paused = true)]
 async fn gauges_reset_when_the_reading_ends() {
     let recorder = DebuggingRecorder::new();

@@ -76,8 +76,8 @@ impl Readers {
     }
 }
 
-/// The cause in production: expired credentials, a firewall, or a host without a network to the
-/// broker.
+/// Typical causes in production: expired credentials, a firewall, or a host without a network to
+/// the broker.
 #[tokio::test(start_paused = true)]
 async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     for way in [
@@ -111,7 +111,6 @@ async fn reader_without_broker_leaves_the_log_to_a_healthy_relay() {
     }
 }
 
-/// `outbox status` rates relays by their announcements.
 #[tokio::test(start_paused = true)]
 async fn log_relay_announces_failure_and_recovery() {
     let readers = Readers::of(1).await;
@@ -148,7 +147,6 @@ async fn a_relay_that_has_left_the_log_announces_no_trial() {
             away.clear();
         } else {
             away.push(is_trying);
-            // The last announcement stays valid until the next announcement.
             assert!(away.len() <= 15 || !is_trying, "{away:?}");
             leaves = leaves.max(away.len());
         }

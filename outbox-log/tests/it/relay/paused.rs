@@ -14,7 +14,7 @@ async fn pause(store: &MemoryStore, aggregate_type: Option<&str>) {
     store.pause(&request).await.unwrap();
 }
 
-/// The table adopts paused messages, so that the log need not retain them.
+/// Messages of a paused type become pending in the table, so that the log need not retain them.
 #[tokio::test(start_paused = true)]
 async fn table_adopts_messages_of_a_paused_type() {
     let logged = Logged::new();
@@ -43,7 +43,7 @@ async fn table_adopts_messages_of_a_paused_type() {
     assert!(logged.store.rows().iter().all(|row| row.failures == 0));
 }
 
-/// The log relay reads until its memory is full, and the table adopts no message.
+/// The log relay reads until its memory is full, and no message becomes pending.
 #[tokio::test(start_paused = true)]
 async fn pause_of_all_aggregates_holds_the_log() {
     let logged = Logged::new();

@@ -309,7 +309,7 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
     patterns.into_iter().map(str::to_owned).reduce(|a, b| {
         let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
         let open_ended = a.last() == Some(&">") || b.last() == Some(&">") || a.len() != b.len();
-        // `>` matches one token or more, so the last token of the shorter pattern is dropped too.
+        // `>` matches one token or more, so the last token of the shorter pattern is also dropped.
         let kept = if open_ended {
             a.len().min(b.len()) - 1
         } else {
@@ -336,7 +336,8 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// Checks the rule of `NewMessage::check`, because a changed row must not reach `$JS.API.…`.
+/// Repeats the check of `NewMessage::check`, because a changed database row must not publish to
+/// `$JS.API.…`.
 fn is_literal_subject(subject: &str) -> bool {
     let legal = |c: char| !(c.is_whitespace() || c.is_control() || c == '*' || c == '>');
     !subject.starts_with('$')

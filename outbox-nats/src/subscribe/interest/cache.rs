@@ -1,10 +1,10 @@
 //! Reads the list of requested event types of a consumer once a second, and restores this process's
 //! entries.
 //!
-//! Invariants: the answer is "not requested" only if the list was the same in all readings over
-//! [`HEALS`], and no two readings were further apart than [`SETTLES`]. So no entry that a process
-//! relied on was added and removed between readings. One task reads the list for all queries; the
-//! task ends with the last delivery of the subscription.
+//! Invariants: the answer is "not requested" only if all readings of the last [`HEALS`] returned
+//! the same list, at intervals of at most [`SETTLES`]. So no valid entry can appear and disappear
+//! between two readings. One task reads the list for all queries; the task ends with the last
+//! delivery of the subscription.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -9,9 +9,9 @@
 //! If the event types exceed 4 KiB, the list is `*`.
 //!
 //! Invariants: only an operator removes an entry. A process waits for [`SETTLES`] before messages
-//! of its event types may be delivered; by then no process relies on an older reading of the list
-//! ([`FRESH`]). A late write of another program may undo an entry for up to [`HEALS`]; until then
-//! no process relies on a missing entry.
+//! of its event types may be delivered. By then, all processes have read its entry in the list
+//! ([`FRESH`]). A late write of another program may remove an entry from the list for up to
+//! [`HEALS`]. Processes treat an entry as removed only after this time.
 
 pub(crate) mod cache;
 

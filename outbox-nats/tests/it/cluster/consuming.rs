@@ -71,7 +71,6 @@ async fn leader_changes_lose_no_message_and_no_acknowledgement() {
     nats.step_down(&consumer).await;
     nats.step_down(&stream).await;
     publish(&nats, 600..601).await;
-    // The last acknowledgements may be lost with their leaders.
     let mut again = 0;
     loop {
         let delivery = receive(&mut subscription).await;
@@ -86,7 +85,6 @@ async fn leader_changes_lose_no_message_and_no_acknowledgement() {
     }
 }
 
-/// The subscription knows only the node that leads its consumer.
 #[tokio::test]
 async fn killed_node_interrupts_subscriptions_without_loss() {
     let Some(mut cluster) = PrivateCluster::start().await else {

@@ -51,7 +51,6 @@ async fn no_message_overtakes_a_message_in_flight() {
         cluster.node(name).pause();
     }
     let mut sequence = 1;
-    // Stopping the nodes takes a moment, so some messages are still stored.
     let (in_flight, error) = loop {
         sequence += 1;
         let message = numbered(sequence);
@@ -76,7 +75,6 @@ async fn no_message_overtakes_a_message_in_flight() {
     assert_eq!(payloads(&observer).await, expected);
 }
 
-/// Only the search for the message id distinguishes a lost answer from a missing message.
 #[tokio::test]
 async fn leader_changes_after_the_duplicate_window_store_no_copy() {
     let Some(cluster) = PrivateCluster::start().await else {

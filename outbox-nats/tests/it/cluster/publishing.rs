@@ -84,7 +84,6 @@ async fn receipt_names_the_only_copy_after_leader_changes() {
     assert_stored_once(&nats, receipts).await;
 }
 
-/// The publisher is configured only with the node that leads the stream.
 #[tokio::test]
 async fn publisher_moves_to_another_node_after_a_killed_leader() {
     let Some(mut cluster) = PrivateCluster::start().await else {

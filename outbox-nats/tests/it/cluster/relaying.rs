@@ -120,8 +120,8 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
         for name in others(&leader) {
             cluster.node(name).kill();
         }
-        // The relay settles nothing while the broker is silent, so another request detects the
-        // outage.
+        // While the broker is silent, the relay settles no message. So the test itself sends a
+        // request to detect the outage.
         eventually("an outage", async || {
             let info = nats.request("INFO", &nats.name).await;
             info.is_none_or(|info| info["cluster"]["leader"].is_null())

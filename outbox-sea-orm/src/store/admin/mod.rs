@@ -85,7 +85,7 @@ pub(super) async fn decide(tx: &Session, batch: &[Selected], decision: Decision)
     block::end(tx, &blocked).await?;
     Ok(match decision {
         Decision::Retry => {
-            // Behind a block, the retried message waits before later messages of its aggregate.
+            // If the aggregate is blocked, the retried message waits ahead of later messages.
             let blocked = block::lock(tx, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()

@@ -30,7 +30,8 @@ pub(crate) fn select_dead(dialect: &Dialect, selection: &Selection, halting: boo
     sql.statement()
 }
 
-/// PostgreSQL has no index by row id, so it sorts the table, or its ids since a time.
+/// PostgreSQL has no index by row id. So it sorts the whole table or, with a start time, only the
+/// rows recorded since then.
 pub(super) fn replayable(
     dialect: &Dialect,
     selection: &Selection,
@@ -59,7 +60,8 @@ pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statem
     sql.statement()
 }
 
-/// PostgreSQL reads the whole table, because reading the sequence needs a privilege.
+/// PostgreSQL computes the maximum from the whole table, because reading the row id sequence needs
+/// a privilege.
 pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
     dialect.statement(
         &format!(

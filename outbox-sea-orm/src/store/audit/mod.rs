@@ -2,8 +2,8 @@
 //!
 //! Lock order: row of the operation, blocks by key, messages.
 //!
-//! Invariant: if another process has moved an operation's position, this process rolls back and
-//! continues at that position, so no batch runs twice.
+//! Invariant: an operation stores the last row id that it has processed. If another process has
+//! advanced it, this process rolls back and continues there, so no batch runs twice.
 
 pub(super) mod record;
 pub(crate) mod sql;
@@ -144,7 +144,7 @@ async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<
         for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
             let ends = is_last && n + 1 == batches;
             let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
-            // After a crash here, the operation's row already has the new position.
+            // If the process crashes now, the stored operation continues after this batch.
             let found = find(db, operation.id).await?;
             operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
             if !taken {
@@ -166,7 +166,7 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let rows = admin::replayable(db, &selection, operation.until, limit).await?;
             if operation.until.is_none() {
-                // If this page holds all rows, its last row is the operation's end.
+                // If this page holds all rows, the operation ends at the last row.
                 operation.until = match rows.last() {
                     Some((row_id, _)) if rows.len() < limit => Some(*row_id),
                     _ => Some(admin::last_row_id(db).await?),
@@ -186,7 +186,8 @@ async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Ve
     }
 }
 
-/// Returns false, with no change, if another process moved the operation's position.
+/// Changes the messages of a batch. Returns false, with no change, if another process has advanced
+/// the operation.
 async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
     let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
         return Ok(true);

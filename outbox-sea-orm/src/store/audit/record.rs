@@ -33,7 +33,7 @@ pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Resul
     tx.execute(finish).await.map(drop)
 }
 
-/// Returns false if another process moved the operation's position.
+/// Returns false if another process has advanced the operation.
 pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
     if operation.started_at.is_none() {
         return insert(tx, operation, Some(to)).await;

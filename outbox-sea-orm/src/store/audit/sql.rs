@@ -101,7 +101,7 @@ impl OperationsSql {
         sql.push(" WHERE id = ").bind(id.as_uuid()).statement()
     }
 
-    /// Finishes an operation. With `from`, only if the position is unchanged.
+    /// Finishes an operation. With `from`, only if no other process has advanced the operation.
     pub fn finish(&self, id: OperationId, changed: Option<u64>, from: Option<i64>) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET finished_at = {}",

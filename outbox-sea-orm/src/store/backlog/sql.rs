@@ -74,7 +74,8 @@ fn first_due(dialect: &Dialect, status: i64, limit: &str) -> String {
         "(SELECT CASE WHEN e.available_at > {now} THEN 1 ELSE 0 END FROM {} ORDER BY e.row_id LIMIT 1) = 1",
         waiting_where(dialect, "e", "c"),
     );
-    // PostgreSQL estimates that a CASE removes almost no rows, and reads up to the outer limit.
+    // PostgreSQL assumes that a filter on a CASE removes almost no rows, so it reads up to the
+    // outer limit.
     let due = "CASE WHEN c.available_at > c.created_at AND (c.failures = 0 OR c.sequence IS NOT NULL) \
                THEN c.available_at ELSE c.created_at END";
     format!(

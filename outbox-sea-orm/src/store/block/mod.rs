@@ -50,7 +50,7 @@ pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(
     Ok(())
 }
 
-/// Keeps blocks with a halt or waiting messages. The blocks must be locked.
+/// Deletes blocks without a halt and without waiting messages. The caller must hold their locks.
 pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute(sql::end(&tx.dialect, keys)).await?;

@@ -84,8 +84,8 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.statement()
 }
 
-/// An earlier statement must lock the blocks, so that this snapshot includes all messages that
-/// earlier lock holders made waiting.
+/// A separate, earlier statement must lock the blocks. Only then does the snapshot of this
+/// statement include all messages that earlier lock holders made waiting.
 pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
     push_blocks_of(dialect, &mut sql, keys, |block| {
@@ -95,7 +95,7 @@ pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
     sql.statement()
 }
 
-/// Only for scalar subqueries: a hashed subquery would read all waiting rows.
+/// Use this condition only in scalar subqueries: a hashed subquery would read all waiting rows.
 pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
     let messages = &dialect.messages;
     let hint = dialect.by_index(&dialect.waiting);

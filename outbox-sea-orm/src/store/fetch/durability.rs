@@ -55,7 +55,7 @@ async fn shows_early(db: &Session) -> Result<bool, DbErr> {
     Ok(row.try_get::<i64>("", "shows_early")? == 1)
 }
 
-/// The write changes an expiry by at most one microsecond.
+/// Forces a durable commit. On MySQL and MariaDB, the write adds a microsecond to an expiry.
 async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
     if db.dialect.backend == DbBackend::Postgres {
         let tx = db.begin().await?;
@@ -63,7 +63,8 @@ async fn write(db: &Session, partition: i64) -> Result<(), DbErr> {
             .await?;
         return tx.commit().await;
     }
-    // The relay's announcement comes first, because settlements lock lease rows. It may be missing.
+    // Settlements lock lease rows. So the write tries the relay's own row first, which may be
+    // missing.
     for statement in [
         relay::sql::touch(&db.dialect, partition),
         lease::sql::touch(&db.dialect, partition),

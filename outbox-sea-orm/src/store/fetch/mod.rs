@@ -52,7 +52,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     if db.dialect.backend == DbBackend::Postgres {
         scan.read(db, partition::sql::scan(&db.dialect, scope), bounds.rows)
             .await?;
-        // A partition that filled its share may have more pending rows.
+        // A partition that returned its maximum number of rows may have more pending rows.
         scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
@@ -60,7 +60,8 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
     let (row_ids, more) = partition::first(db, scope, first)
         .await
         .map_err(failed(CONTEXT))?;
-    // Rows may be settled between the statements. New rows have later row ids, for the next fetch.
+    // Rows may be settled before the next statement reads them. New rows have later row ids, so the
+    // next fetch returns them.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.fetched.more {
             scan.read(db, sql::scan_rows(&db.dialect, row_ids), row_ids.len())
@@ -74,7 +75,7 @@ async fn scan(db: &Session, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, St
 struct Scan {
     fetched: Fetched,
     bounds: Bounds,
-    /// Aggregates with a waiting message. Their later messages wait too.
+    /// Aggregates with a waiting message. Later messages of these aggregates must wait.
     waiting: HashSet<Aggregate>,
     rows_by_partition: [i64; PARTITIONS as usize],
     payloads: usize,
@@ -121,8 +122,8 @@ impl Scan {
             return;
         }
         self.fetched.waits.push(scanned.waits());
-        // Later messages wait even if this row is only blocked: the block may end before the
-        // fetch's next statement.
+        // Later messages of a blocked aggregate wait, because the block may end before the fetch's
+        // next statement.
         if scanned.row.sequenced {
             self.waiting.insert(scanned.row.aggregate);
         }

@@ -30,10 +30,11 @@ impl Scope<'_> {
 /// The plan must scan the index of pending rows in order and stop at the limit, whatever the
 /// statistics. A sort of the backlog takes seconds.
 ///
-/// * PostgreSQL: a visible inner limit above the estimated rows leads to a sort. The visible outer
-///   limit prevents JIT compilation. Conditions like `… <> 0` barely change the estimate.
+/// * PostgreSQL: if the planner saw an inner limit above its row estimate, it would sort. The
+///   visible outer limit prevents JIT compilation. Conditions like `… <> 0` barely change the
+///   estimate.
 /// * MySQL: FORCE INDEX prevents a scan of all published rows.
-/// * SQLite: INDEXED BY has the same effect.
+/// * SQLite: INDEXED BY prevents a scan of all published rows.
 ///
 /// Each row's block is a scalar subquery. A join or hash could read all blocks or lose the order.
 pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {

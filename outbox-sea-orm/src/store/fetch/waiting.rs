@@ -63,7 +63,7 @@ pub(crate) async fn fetch(db: &Session, request: Request) -> Result<Fetched, Sto
 
 async fn blocked_groups(tx: &Session, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // For a block with its first row in flight, the fetch returns nothing.
+    // If the first message of a block is in flight, the fetch returns nothing for this block.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,

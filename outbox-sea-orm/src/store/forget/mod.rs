@@ -1,7 +1,7 @@
 //! Deletes the state of aggregates, for operators. No unpublished message is deleted.
 //!
-//! Lock order: head rows, blocks, messages. Until the transaction ends, no sequenced message of the
-//! aggregates is recorded or becomes pending.
+//! Lock order: aggregate rows, blocks, messages. Until the transaction ends, no sequenced message
+//! of the aggregates is recorded or becomes pending.
 
 mod sql;
 

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::sql::{Dialect, Key, Sql, micros};
 
-/// Locks head rows in key order, so that no sequenced message is recorded until the transaction
-/// ends.
+/// Locks aggregate rows in key order, so that no sequenced message is recorded until the
+/// transaction ends.
 pub(super) fn lock_heads(dialect: &Dialect, keys: &[Key], idle_for: Option<Duration>) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT {} FROM {} head WHERE ",

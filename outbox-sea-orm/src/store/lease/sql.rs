@@ -183,7 +183,7 @@ pub(super) fn all(dialect: &Dialect) -> Statement {
     dialect.statement(&text, [])
 }
 
-/// On MySQL, this durable write changes only one microsecond of an expiry.
+/// On MySQL, the statement forces a durable commit: it adds a microsecond to an expiry.
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) WHERE partition_no = ?",

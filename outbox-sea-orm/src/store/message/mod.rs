@@ -134,7 +134,7 @@ pub(super) async fn find(db: &Session, id: MessageId) -> Result<Option<FoundMess
         .await
         .map_err(failed(CONTEXT))?;
     let stored = list(db, &Selection::id(id), NonZeroU32::MIN).await;
-    // A purge may remove the row between the two statements.
+    // A purge may remove the row before the second query.
     let (Some(row), Some(stored)) = (row, stored.map_err(failed(CONTEXT))?.pop()) else {
         return Ok(None);
     };

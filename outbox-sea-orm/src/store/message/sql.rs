@@ -238,8 +238,8 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
     sql.statement()
 }
 
-/// The inner query has no other condition, so no plan reads beyond its limit. On MySQL it returns
-/// only ids, because MySQL materializes its result.
+/// The inner query has only the condition on the id, so no plan reads beyond its limit. On MySQL it
+/// returns only ids, because MySQL materializes its result.
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
@@ -299,11 +299,11 @@ pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
     })
 }
 
-/// Condition on rows: one of the statuses or, with a log, logged up to the log relay's position.
+/// Condition on rows: the status is one of `statuses`. With a log, rows before the log relay's
+/// stored position count as published.
 ///
-/// Transactions are compared by age. A distance over two billion transactions cannot be compared.
-/// Then, or if the log is off or of another server, no logged row matches: transaction ids are
-/// local to a server.
+/// Transactions are compared by age. No logged row matches if the distance exceeds two billion
+/// transactions, or the log is off or of another server: transaction ids are local to a server.
 pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
     if !has_log {
         return format!("m.status {statuses}");

@@ -22,7 +22,7 @@ pub struct Held {
     pub pauses: Vec<Pause>,
     /// Aggregate types with held messages but no pause. At most ten.
     pub without_pause: Vec<String>,
-    /// Types of standing pauses that have no aggregate, and no message among the last 1,000.
+    /// Paused aggregate types without an aggregate, and without a message among the last 1,000.
     pub unknown_types: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ use crate::sql::Key;
 
 /// Messages released per transaction. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
-/// Relays wait at most 2 s for a call, and a drain would fail after that.
+/// A relay waits at most 2 s for `finish`. After 2 s, a drain would fail.
 const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 

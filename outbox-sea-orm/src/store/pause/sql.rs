@@ -17,9 +17,9 @@ const HELD_TIMES: i64 = 1 << 24;
 
 pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
 
-/// The end of a block, or the time of an unsequenced message, while a pause holds it. Each type has
-/// a separate time for the index search. Two types may get the same time, so queries also compare
-/// the type. The times must not change: rows and other versions use them.
+/// Returns the fake time that marks messages held by a pause of the aggregate type. The index finds
+/// them by this time. Two types may share a time, so queries also compare the type. The times must
+/// not change: stored rows and other versions use them.
 pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
     // FNV-1a.
     let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -81,7 +81,7 @@ pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
         .statement()
 }
 
-/// The lock waits for settlements that hold messages for the pause.
+/// Locks ended pauses. The lock waits for settlements that hold messages for the pause.
 pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
     let text = format!(
         "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",

@@ -149,7 +149,7 @@ async fn check_settings(db: &Session) -> Result<(), StoreError> {
     }
 }
 
-/// A text without a version is accepted, because a fork may number differently.
+/// A server version without a number is accepted, because a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let (name, oldest) = match backend {
         DbBackend::Postgres => ("PostgreSQL", [12, 0, 0]),

@@ -1,5 +1,5 @@
-//! Checks the tables' version and the relay's privileges, by statements like the relay's statements
-//! that match no row. Locks nothing, except briefly the file on SQLite.
+//! Checks the tables' version and the relay's privileges with statements that match no row. Locks
+//! nothing, except briefly the file on SQLite.
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::{SetupKind, StoreError};
@@ -118,7 +118,8 @@ const MISSING: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
 const DENIED: [&str; 2] = ["42501", "42000"];
 
-/// A read-only server may be in a failover, so the relay waits. A file needs an operator.
+/// A read-only server may be in a failover, so the relay retries. A read-only SQLite file is a
+/// set-up error.
 fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
     match backend {
         DbBackend::Sqlite => StoreError::setup(

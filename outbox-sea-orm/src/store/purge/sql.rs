@@ -32,8 +32,8 @@ pub(crate) fn purgeable(
         .statement()
 }
 
-/// Deletes in id order, so that two purges cannot deadlock. Without the hint, MySQL would scan the
-/// table for many rows, and wait for business transactions.
+/// Deletes in id order, so that two purges cannot deadlock. Without the index hint, MySQL would
+/// scan the table if the list is long, and wait for business transactions.
 pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
     let mut sql = dialect.sql(match dialect.backend {
         DbBackend::MySql => format!(

@@ -17,7 +17,7 @@ use super::row::since;
 use super::session::Session;
 use crate::sql::micros;
 
-/// The result includes this relay, even if its announcement has expired.
+/// Returns the live relays, including this relay even if its announcement has expired.
 pub(super) async fn announce(
     db: &Session,
     owner: OwnerId,
@@ -86,7 +86,7 @@ fn owner(row: &QueryResult) -> Result<OwnerId, DbErr> {
     row.try_get::<Uuid>("", "owner").map(OwnerId::from)
 }
 
-/// A newer version may store unknown numbers. Such a relay is alive.
+/// Health numbers of a newer version are unknown here; the relay counts as alive.
 fn health(number: i64) -> RelayHealth {
     RelayHealth::ALL
         .into_iter()

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 const BYTES_MAX: usize = 128;
 
-/// A systemd unit may hide the first file.
 const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
 
 pub(crate) fn of_process() -> Arc<str> {

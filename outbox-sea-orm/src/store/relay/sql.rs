@@ -171,7 +171,7 @@ pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
     )
 }
 
-/// On MySQL, this durable write changes only one microsecond of an expiry.
+/// On MySQL, the statement forces a durable commit: it adds a microsecond to an expiry.
 pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
     let text = format!(
         "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \

@@ -74,7 +74,8 @@ fn headers_octets(dialect: &Dialect) -> String {
     }
 }
 
-/// Only PostgreSQL's columns have no limit, because a constraint would slow down writers.
+/// On PostgreSQL, the length of names is not limited by the column, because a constraint would slow
+/// down writers.
 fn bounded_name(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Postgres => format!(
@@ -92,7 +93,8 @@ fn headers_text(dialect: &Dialect) -> String {
     }
 }
 
-/// PostgreSQL does not read the value. SQLite's `length` of a text counts characters, up to NUL.
+/// PostgreSQL computes `octet_length` without reading the value. SQLite's `length` of a text counts
+/// characters, up to NUL.
 fn octets(dialect: &Dialect, column: &str) -> String {
     match dialect.backend {
         DbBackend::Sqlite => {
@@ -119,7 +121,8 @@ pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
                 &headers_octets(dialect),
                 ROW_HEADERS_BYTES_MAX,
             ),
-            // PostgreSQL overflows at the end of its range. The reader rejects the year 20000.
+            // PostgreSQL's conversion to microseconds overflows for the latest timestamps. A time
+            // in the year 20000 is in range, and the reader rejects it.
             Column::CreatedMicros if is_postgres => {
                 dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
             }

@@ -24,8 +24,8 @@ use super::session::Session;
 use super::{lease, pause, repeat_deadlocks};
 use crate::sql::{Key, TIME_MICROS_MAX, micros};
 
-/// A power of two: see [`Sql::any`](crate::sql::Sql::any). MariaDB scans the table for a list of
-/// 1,000.
+/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). For a list of 1,000
+/// keys, MariaDB would scan the table.
 const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
@@ -212,7 +212,7 @@ struct Changes {
     /// A broker often returns one error for many messages.
     failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
     waiting: Vec<RowKey>,
-    /// Row id of each aggregate's oldest message that these verdicts make waiting.
+    /// Per aggregate, row id of the oldest message that the settlement makes waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -248,7 +248,7 @@ impl Changes {
                     changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
-                    // One message at a time halts an aggregate.
+                    // An aggregate can be halted by only one dead message.
                     let dead =
                         !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
                     let failure = Failure {

@@ -20,7 +20,7 @@ pub(crate) struct Rows<'a> {
 pub(crate) struct Failure {
     pub(crate) dead: bool,
     pub(crate) attempt: bool,
-    /// Error of the publish attempt. `None` does not count a failure.
+    /// Error of the publish attempt. `None` if the attempt is not a failure.
     pub(crate) error: Option<String>,
     /// End of an unsequenced row's delay, in microseconds since 1970.
     pub(crate) until_micros: Option<i64>,
@@ -51,7 +51,7 @@ pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKe
 
 pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
     let now = dialect.statement_now();
-    // The oldest waiting row is looked up only if a verdict may need it.
+    // The query includes the oldest waiting row only if the settlement may need it.
     let is_delayed = format!("m.available_at > {now}");
     let needed = if rows.waited {
         &is_delayed

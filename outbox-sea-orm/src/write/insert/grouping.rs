@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use outbox_core::{Aggregate, NewMessage};
 
 pub(crate) struct Grouped {
-    /// Aggregates with their message counts, in lock order.
     pub(crate) heads: Vec<(Aggregate, i64)>,
-    /// Per aggregate, the index of its last message.
     pub(crate) lasts: Vec<i64>,
     /// Per message: index in `heads`, position in its aggregate (from 1). `None` if unsequenced.
     pub(crate) places: Vec<Option<(usize, i64)>>,

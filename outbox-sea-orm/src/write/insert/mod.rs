@@ -27,7 +27,8 @@ use crate::names::TableNames;
 use crate::sql::{Dialect, ROW_IDS_PER_DRAW, headers_json};
 use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
 
-/// A larger message gets its own statement. MariaDB's `max_allowed_packet` is 16 MiB by default.
+/// Maximum bytes per statement; a larger message is inserted alone. MariaDB's `max_allowed_packet`
+/// is 16 MiB by default.
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const ROW_BYTES_MAX: usize = 8 * 1024;

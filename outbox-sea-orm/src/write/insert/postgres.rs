@@ -1,4 +1,4 @@
-//! One PostgreSQL statement raises head rows and inserts messages.
+//! A single PostgreSQL statement increments the aggregates' sequences and inserts the messages.
 
 use outbox_core::NewMessage;
 use sea_orm::sea_query::ArrayType;
@@ -8,9 +8,9 @@ use super::grouping::Grouped;
 use super::sql::dedup_keys;
 use crate::sql::{Dialect, Sql, array, delay_micros, headers_json, integers, texts, uuids};
 
-/// Row ids are drawn before the head row is locked. If another writer raises the head row above
-/// `first`, or the row id sequence is cached or set back, the aggregate gets higher row ids. So its
-/// row ids always rise.
+/// Row ids of an aggregate always increase. New row ids are drawn before the aggregate's row is
+/// locked. If its last row id is already higher, because of another writer or a cached or reset
+/// sequence, higher ones are assigned.
 fn push_count_up(sql: &mut Sql, dialect: &Dialect, grouped: &Grouped, first: &str) {
     let heads = &grouped.heads;
     let text = format!(
@@ -90,8 +90,8 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     sql.push_with(&text, values).statement()
 }
 
-/// Row ids have the order of the messages, unless a head row has already passed them. Head rows
-/// become two arrays, because a join could use a slow nested loop.
+/// Row ids have the order of the messages, unless an aggregate's last row id is already higher. The
+/// aggregates are two arrays, because a join could use a slow nested loop.
 pub(crate) fn insert_many(dialect: &Dialect, messages: &[NewMessage]) -> Statement {
     let grouped = Grouped::new(messages);
     // Counts back from the sequence of the head row; -1 if unsequenced.
@@ -145,7 +145,7 @@ pub(crate) fn insert_many(dialect: &Dialect, messages: &[NewMessage]) -> Stateme
     sql.statement()
 }
 
-/// Cheaper than `unnest` for values of fixed length.
+/// For values of fixed length, an array index is cheaper than `unnest`.
 fn element(sql: &mut Sql, kind: &str, values: Value) -> String {
     format!("({}::{kind}[])[m.ord]", sql.placeholder(values))
 }
@@ -159,7 +159,8 @@ fn push_texts(sql: &mut Sql, messages: &[NewMessage]) {
     sql.push_with("?, ?", values);
 }
 
-/// The first message, if only ids, aggregate ids and payloads differ.
+/// Returns the first message if all messages differ from it only in ids, aggregate ids and
+/// payloads.
 fn alike(messages: &[NewMessage]) -> Option<&NewMessage> {
     let first = messages.first()?;
     let event_type = first.event_type();

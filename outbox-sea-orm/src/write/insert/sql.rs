@@ -67,7 +67,7 @@ pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &
     sql.statement()
 }
 
-/// Locks head rows in the given order. MySQL returns no rows.
+/// Locks aggregate rows in the given order. MySQL returns no rows.
 pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
@@ -95,8 +95,8 @@ pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// A snapshot may be older than the update. Without the hint, MySQL scans the table for many heads,
-/// and waits for other locks.
+/// Reads the latest rows: the transaction's snapshot may be older than its own update. Without the
+/// index hint, MySQL scans the table for a long list, and waits for other locks.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \

@@ -40,7 +40,7 @@ struct Whole {
 }
 
 impl Integrity {
-    /// State of a transaction that ran unwatched statements.
+    /// State of a transaction whose earlier statements did not run through [`Self::watch`].
     #[must_use]
     pub fn unknown() -> Self {
         let integrity = Self::default();
@@ -67,7 +67,7 @@ impl Integrity {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Marks that statements may run unwatched.
+    /// Marks that statements may run outside of [`Self::watch`].
     pub fn expose(&self) {
         self.whole.exposed.store(true, Ordering::Relaxed);
         self.whole.doubted.store(true, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Integrity {
         self.whole.conflict.load(Ordering::Relaxed)
     }
 
-    /// Whether statements may run unwatched.
+    /// Whether statements may run outside of [`Self::watch`].
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.whole.exposed.load(Ordering::Relaxed)
@@ -120,7 +120,7 @@ impl Integrity {
     ///
     /// # Cancellation
     ///
-    /// The next statement begins with a check.
+    /// If the future is dropped, the next statement first checks the state of the transaction.
     pub async fn watch<T>(
         &self,
         tx: &impl ConnectionTrait,

@@ -7,7 +7,8 @@
 //! | with `innodb_rollback_on_timeout` | a lock timeout (1205) |
 //! | SQLite | for example a full disk |
 //!
-//! These databases commit each later statement alone. PostgreSQL rejects later statements.
+//! After the rollback, MySQL, MariaDB and SQLite commit each later statement alone. PostgreSQL
+//! rejects later statements.
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
@@ -33,7 +34,8 @@ pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr>
     }
 }
 
-/// Both servers reject this statement in an open transaction. MySQL has no variable for the state.
+/// MySQL and MariaDB reject `SET TRANSACTION` in an open transaction. MySQL has no variable for the
+/// state.
 async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
     match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
         Err(error) if is_transaction_in_progress(&error) => Ok(false),
@@ -67,7 +69,8 @@ async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     true
 }
 
-/// Later statements and SeaORM's own commit fail. For SQLite see [`is_undone`].
+/// Closes the connection, so that later statements and SeaORM's own commit fail. For SQLite see
+/// [`is_undone`].
 pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",

@@ -8,7 +8,7 @@ use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
 
 const ROWS_MAX: usize = 1_000;
 
-/// A larger row gets its own statement.
+/// Maximum bytes per statement; a larger row is written alone.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// MariaDB turns a list of 1,000 keys into a subquery, and may lock all rows.
@@ -23,7 +23,7 @@ fn rows_max(backend: DbBackend, columns: usize) -> usize {
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
-/// On MySQL and MariaDB, the limit needs no query for `max_allowed_packet`.
+/// On MySQL and MariaDB, statements up to this size need no query for `max_allowed_packet`.
 fn bytes_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::MySql => UNASKED_BYTES_MAX,

@@ -83,9 +83,9 @@ where
 ///
 /// # Cancellation and errors
 ///
-/// As for [`SaveWithEvents`](crate::SaveWithEvents). Concurrent bulk saves for the same aggregates
-/// can deadlock; [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) repeats
-/// them.
+/// The rules of [`SaveWithEvents`](crate::SaveWithEvents) apply. Concurrent bulk saves for the same
+/// aggregates can deadlock; [`OutboxConnection::transaction`](crate::OutboxConnection::transaction)
+/// repeats them.
 pub trait SaveManyWithEvents: EntityTrait
 where
     Self::Model: IntoActiveModel<Self::ActiveModel> + Send + 'static,

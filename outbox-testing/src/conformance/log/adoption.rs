@@ -1,4 +1,4 @@
-//! Rules for the adoption of logged messages: the table takes over messages from the log.
+//! Rules for `adopt`, which changes messages from logged to pending.
 
 use super::LogFixture;
 use super::support::*;
@@ -18,7 +18,7 @@ async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logge
     messages
 }
 
-/// An adopted message is pending, with no attempts used.
+/// If the reader adopts a logged message, the table makes it pending, with no attempts used.
 pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture.outbox()).await;
@@ -38,8 +38,8 @@ pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// An adoption ignores messages that are not logged. After a crash, the relay cannot distinguish
-/// logged messages from other messages.
+/// A request to make logged messages pending ignores messages with another status. After a crash,
+/// the relay cannot distinguish them.
 pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
     adopt(fixture, &messages).await;
@@ -60,8 +60,8 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await, before);
 }
 
-/// An adoption ignores messages before the stored position. A late adoption by a replaced reader
-/// would publish these messages twice.
+/// A request to make logged messages pending ignores messages before the stored position. A
+/// replaced reader may send a late request, which would publish these messages twice.
 pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let events = Events::new()
@@ -86,7 +86,8 @@ pub async fn messages_before_the_position_are_not_adopted<F: LogFixture>(fixture
     reader.close().await;
 }
 
-/// An adoption returns all requested messages that the table publishes.
+/// A request to make messages pending returns all requested messages that are in the table and no
+/// longer logged.
 pub async fn an_adoption_returns_the_messages_of_the_table<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b", "c"]).await;
     adopt(fixture, &messages[..1]).await;
@@ -96,7 +97,8 @@ pub async fn an_adoption_returns_the_messages_of_the_table<F: LogFixture>(fixtur
     assert_eq!(adopt(fixture, &[]).await, []);
 }
 
-/// An adoption also returns deleted messages. Otherwise the relay would wait for them forever.
+/// A request to make messages pending also returns deleted messages. Otherwise the relay would wait
+/// for them forever.
 pub async fn an_adoption_returns_deleted_messages<F: LogFixture>(fixture: &F) {
     let messages = read_each(fixture, &["a", "b"]).await;
     adopt(fixture, &messages[..1]).await;
@@ -139,7 +141,7 @@ pub async fn an_invisible_message_does_not_count_as_deleted<F: LogFixture>(fixtu
     }
 }
 
-/// A dropped adoption is atomic, and the caller can repeat the adoption.
+/// A dropped request to make messages pending is atomic, and can be repeated.
 pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
     for round in 0..DROPS {
         let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
@@ -163,8 +165,8 @@ pub async fn a_dropped_adoption_is_atomic<F: LogFixture>(fixture: &F) {
     }
 }
 
-/// A new reading returns the log position of the last adopted message. The relay queries the table
-/// only up to this position.
+/// A new reading returns the log position of the last message that was changed from logged to
+/// pending. The relay queries the table only up to this position.
 pub async fn a_new_reading_returns_the_end_of_adopted_messages<F: LogFixture>(fixture: &F) {
     let adopted_to = async || {
         let reader = opened(fixture).await;
@@ -186,7 +188,7 @@ pub async fn a_new_reading_returns_the_end_of_adopted_messages<F: LogFixture>(fi
         "the last message was recorded later"
     );
     fixture.lose().await;
-    // Messages recorded before the new log may be adopted.
+    // The new log may return messages that were already made pending.
     let mut reader = opened(fixture).await;
     let adopted_to = reader.adopted_to();
     for transaction in super::support::read(fixture, &mut reader).await {

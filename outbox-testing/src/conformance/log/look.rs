@@ -28,8 +28,8 @@ pub async fn a_look_returns_aggregates_that_the_table_serves_first<F: LogFixture
     assert_eq!(look_at(fixture, &asked[4..5], &[]).await.first, []);
 }
 
-/// A table query reports whether any aggregate is an exception. Without exceptions, the relay need
-/// not query per message.
+/// A table query reports whether any aggregate is blocked or has pending messages. If none is, the
+/// relay need not query per message.
 pub async fn a_look_reports_whether_there_are_exceptions<F: LogFixture>(fixture: &F) {
     for id in ["a", "b"] {
         commit_one(fixture, id, 1).await;
@@ -73,7 +73,7 @@ pub async fn a_look_returns_the_database_clock<F: LogFixture>(fixture: &F) {
     assert!(before <= now && now <= after, "{before} {now} {after}");
 }
 
-/// Of the given messages, a table query returns only messages that are still logged.
+/// A table query returns only the requested messages that still have the status `logged`.
 pub async fn a_look_returns_the_logged_messages<F: LogFixture>(fixture: &F) {
     for id in ["logged", "pending", "published"] {
         commit_one(fixture, id, 1).await;
@@ -143,7 +143,7 @@ pub async fn purge_keeps_messages_after_the_stored_position<F: LogFixture>(fixtu
     );
 }
 
-/// The retention of a logged message starts when it is recorded.
+/// The retention of a message with the status `logged` starts when it is recorded.
 pub async fn logged_messages_are_kept_for_their_retention<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for n in 1..=6 {

@@ -63,7 +63,7 @@ pub async fn an_interrupted_reading_ends<F: LogFixture>(fixture: &F) {
     assert!(ended.is_ok(), "the reading did not report its end");
 }
 
-/// After the log is lost, each undecided message is pending or comes from the new log.
+/// After the log is lost, each message that was not published is pending or comes from the new log.
 pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     for id in ["decided", "read", "read"] {
@@ -90,7 +90,7 @@ pub async fn a_lost_log_loses_no_message<F: LogFixture>(fixture: &F) {
     assert_eq!(stored(fixture.outbox()).await.len(), 6);
 }
 
-/// A dropped opening can be repeated, and adopts or skips no message.
+/// If the future of `open` is dropped, the log can be opened again. No message changes its status.
 pub async fn a_dropped_opening_leaves_nothing<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     for round in 0..DROPS {

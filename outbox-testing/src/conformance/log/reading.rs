@@ -11,7 +11,7 @@ pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
     assert!(passed.is_ok(), "{passed:?}");
 }
 
-/// A reading returns each committed message once, and the status of the message is logged.
+/// A reading returns each committed message once, and its status in the table is `logged`.
 pub async fn a_reading_returns_every_message_once<F: LogFixture>(fixture: &F) {
     commit_one(fixture, "a", 1).await;
     commit_one(fixture, "b", 2).await;
@@ -125,7 +125,7 @@ pub async fn the_log_never_returns_rolled_back_messages<F: LogFixture>(fixture: 
     }
 }
 
-/// An idle reading reports a position, which commits without messages may precede.
+/// While no messages are recorded, a reading reports positions after commits without messages.
 pub async fn an_idle_reading_reports_its_position<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     loop {
@@ -181,7 +181,7 @@ pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F
     assert_eq!(found, expected);
 }
 
-/// Undecided messages increase the reported size of the retained log.
+/// Messages that are not confirmed increase the reported size of the retained log.
 pub async fn undecided_messages_increase_the_retained_log<F: LogFixture>(fixture: &F) {
     let mut reader = opened(fixture).await;
     let before = reader.retained().await.expect("retained answers").bytes;

@@ -172,7 +172,7 @@ pub(super) async fn purge<F: LogFixture>(fixture: &F, older_than: Duration) -> u
         limit: std::num::NonZeroU32::new(3).expect("three is positive"),
     };
     let mut deleted = 0;
-    // Each page of the purge deletes or passes at least one message.
+    // Each page of the purge deletes or skips at least one message.
     for _ in 0..1_000 {
         let purged = fixture.log().purge(request).await.expect("purge answers");
         deleted += purged.deleted;

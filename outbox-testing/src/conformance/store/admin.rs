@@ -206,8 +206,8 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// The list of blocked aggregates has halted aggregates first, then the others by the end of their
-/// block. A query by name finds each aggregate.
+/// The list of blocked aggregates begins with halted aggregates. Other aggregates follow by the end
+/// of their block. A query by name finds each aggregate.
 pub async fn blocked_aggregates_are_listed_halted_first<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;

@@ -103,7 +103,6 @@ pub async fn excluded_aggregates_are_skipped<F: StoreFixture>(fixture: &F) {
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(keys(&store(fixture).fetch_waiting(without(&few)).await.due), "c1");
-    // As many aggregates as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -117,7 +116,6 @@ pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     fixture.set_back_row_ids().await;
     let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
-    // The last message of `a` stays pending, as after a crash.
     let of_a = of(&rows, "a");
     for rows in [&of_a[..2], &of_a[3..]] {
         settled(fixture, &leases, rows, hindered(Duration::ZERO)).await;
@@ -187,7 +185,8 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     assert!(!rows[0].waited);
 }
 
-/// A message set aside after the end of its block is not lost, and no later message overtakes it.
+/// If a fetched message is moved to the waiting messages after its aggregate's block has ended, the
+/// message is not lost, and no later message overtakes it.
 pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -209,7 +208,7 @@ pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFix
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), "a4");
 }
 
-/// Without a block, setting aside has no effect.
+/// If the aggregate has no block, the verdict `Waits` has no effect.
 pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, [Probe::noted("a", 1), Probe::sampled("b", 2)]).await;
     let (leases, rows) = take_all(fixture).await;
@@ -288,7 +287,7 @@ pub async fn failures_and_attempts_are_counted_separately<F: StoreFixture>(fixtu
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// A verdict on a message in flight does not end the halt of its aggregate.
+/// If an aggregate is halted, the settlement of another message in flight does not end the halt.
 pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "a", "a"]).await;
     settled(fixture, &leases, &rows[..1], dead(true)).await;

@@ -68,7 +68,8 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// An older message is due before a delayed later message, also if a crash left it pending.
+/// An older message is due although a later message is delayed, even if a crash left the older
+/// message pending.
 pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -91,7 +92,8 @@ pub async fn an_older_message_ignores_the_delay_of_a_later_message<F: StoreFixtu
     );
 }
 
-/// Waiting messages do not overtake pending messages after a crash, whichever query runs first.
+/// After a crash, waiting messages do not overtake pending messages, whether `fetch` or
+/// `fetch_waiting` runs first.
 pub async fn waiting_messages_do_not_overtake_pending_messages<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;

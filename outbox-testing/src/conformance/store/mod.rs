@@ -70,9 +70,9 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Records the events and leaves the transaction open. Until it ends, the suite commits only
-    /// other aggregates, because writers of one aggregate may block each other. Called only with
-    /// [`Self::overlapping_transactions`].
+    /// Records the events and leaves the transaction open. Until the transaction ends, the suite
+    /// records events only of other aggregates, because writers of one aggregate may block each
+    /// other. Called only with [`Self::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Expires all leases now.

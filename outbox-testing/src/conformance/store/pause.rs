@@ -26,7 +26,8 @@ async fn finish<F: StoreFixture>(fixture: &F) {
     panic!("finishing pauses does not end");
 }
 
-/// Settles rows under a pause: the first message of each aggregate is paused, later messages wait.
+/// Settles rows as a relay does during a pause: the first message of each aggregate is held by the
+/// pause, later messages wait.
 async fn hold<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: &[FetchedRow]) {
     let mut met = std::collections::HashSet::new();
     for row in rows {
@@ -78,7 +79,7 @@ pub async fn paused_messages_wait_until_the_pause_is_finished<F: StoreFixture>(f
     assert_eq!((backlog.pending, backlog.dead_letters), (0, 0));
 }
 
-/// A verdict that names an ended or different pause holds its message only briefly.
+/// If a settlement names an ended or different pause, the store holds the message only briefly.
 pub async fn an_inactive_pause_holds_no_message<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a"]).await;
     commit_all(fixture, [Probe::sampled("b", 1)]).await;

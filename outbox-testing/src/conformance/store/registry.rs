@@ -98,7 +98,8 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A relay that announces no destination or no source agrees with all relays.
+/// A relay that announces no destination or no source is counted as a relay of the same
+/// destination.
 pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
     let here = at(destination("ORDERS", "shop"));
     store(fixture).announce(OwnerId::fresh(), TTL, &here).await;

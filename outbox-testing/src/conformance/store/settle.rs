@@ -1,4 +1,4 @@
-//! Rules for verdicts: the results of publishing, as the relay settles them.
+//! Rules for settlements: the relay stores the result of each publish.
 
 use super::StoreFixture;
 use super::support::*;
@@ -19,7 +19,7 @@ fn each_verdict() -> [Verdict; 7] {
     ]
 }
 
-/// A verdict under a stale epoch changes no message.
+/// A settlement with a stale lease epoch changes no message.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, stale) = lease_all(fixture).await;
@@ -41,7 +41,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
-/// A verdict under a released lease changes no message.
+/// A settlement with a released lease changes no message.
 pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -53,7 +53,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
-/// A stale lease rejects only verdicts of its own partition.
+/// A stale lease rejects only settlements of its own partition.
 pub async fn a_stale_lease_does_not_affect_other_leases<F: StoreFixture>(fixture: &F) {
     commit_all(fixture, (0..100).map(|n| Probe::noted(format!("a{n}"), n))).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -91,7 +91,7 @@ pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
 }
 
-/// A repeated verdict is accepted without effect.
+/// A repeated settlement is accepted without effect.
 pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
@@ -119,7 +119,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A late verdict does not halt an aggregate that an operator has released.
+/// A late settlement does not halt an aggregate that an operator has released.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
@@ -134,7 +134,7 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A verdict applies only if the message id matches, because a database may reuse a row id.
+/// A settlement applies only if the message id matches, because a database may reuse a row id.
 pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
     let mut rows = fetch(fixture, &leases, ALL).await;

@@ -247,7 +247,7 @@ pub(crate) fn ids<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Ve
         .collect()
 }
 
-/// Whether at least half of `expected` remains.
+/// Whether `actual` is between half of `expected` and `expected`.
 pub(crate) fn is_left_of(expected: Duration, actual: Option<Duration>) -> bool {
     actual.is_some_and(|actual| actual > expected / 2 && actual <= expected)
 }

@@ -34,7 +34,7 @@ pub async fn released_prefetched_messages_come_immediately<F: SubscriberFixture>
 pub async fn a_stopped_subscription_receives_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
-    // The dropped call leaves a pull request pending at the broker.
+    // `assert_quiet` drops a call of `next`, which leaves a pull request pending at the broker.
     assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
     let early = stopped.stop().await;
     assert_eq!(early.len(), 0, "nothing was published");

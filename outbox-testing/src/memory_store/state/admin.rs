@@ -100,7 +100,6 @@ impl State {
     pub(super) fn retry_rows(&mut self, dead: &[i64]) -> u64 {
         for row_id in dead {
             self.lift_halt(*row_id);
-            // A retried message of a blocked aggregate waits, and is the first of its block.
             let is_blocked = self.rows.get(row_id).is_some_and(|row| {
                 row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });

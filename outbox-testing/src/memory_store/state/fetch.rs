@@ -68,8 +68,8 @@ impl State {
             .pending
             .iter()
             .filter(|row_id| !in_flight.contains(row_id));
-        // Rows found per aggregate. The n-th row found counts as the n-th in sequence, because row
-        // ids may differ in order.
+        // Rows found per aggregate. The n-th row found gets the n-th message of the aggregate,
+        // because row ids may not have the order of sequences.
         let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
@@ -155,7 +155,6 @@ impl State {
         in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
-        // A pending message may be a retried message.
         let is_pending = |(_, row_id): &(Place, i64)| !in_flight.contains(row_id);
         let is_copy = |(place, _): &(Place, i64)| matches!(place, Place::Copy(_));
         let pending = || self.index.pending_of(aggregate).filter(is_pending);
@@ -178,7 +177,6 @@ impl State {
                 continue;
             }
             if row.delayed_at(answer.now).is_some() {
-                // Only the oldest message of an aggregate may prolong its block.
                 if is_first {
                     answer.waits(row);
                 }

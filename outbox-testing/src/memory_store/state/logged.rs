@@ -105,7 +105,7 @@ impl State {
         self.log.news.notify_waiters();
     }
 
-    /// Makes a logged message unreadable in the table and in the log.
+    /// Makes a message with the status `logged` unreadable in the table and in the log.
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
@@ -145,7 +145,8 @@ impl State {
         }
     }
 
-    /// Adopts logged messages. Commits are visible immediately, so a missing message was deleted.
+    /// Makes logged messages pending. Commits are visible immediately, so a missing message was
+    /// deleted.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();
@@ -166,7 +167,8 @@ impl State {
         }
     }
 
-    /// Adopts the messages after the stored position, which a lost log may not have delivered.
+    /// Makes all messages after the stored position pending, because a lost log may not have
+    /// delivered them.
     pub(in super::super) fn adopt_lost(&mut self) {
         if self.log.freed <= self.log.stored {
             return;

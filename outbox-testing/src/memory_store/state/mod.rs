@@ -119,7 +119,7 @@ impl State {
     fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) -> i64 {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
-        // In a database, this writer would have waited for the earlier writer and received a higher
+        // In a database, the second writer of the aggregate waits for the first and gets a higher
         // row id.
         let row_id = match row_id > head.row_id || self.set_back.is_some() {
             true => row_id,

@@ -117,7 +117,7 @@ impl State {
         pauses.any(|row| row.stands(now))
     }
 
-    /// Returns the time until which a message is held: soon if no pause is active.
+    /// Returns the time until which a message is held. Without an active pause, this time is soon.
     pub(super) fn paused_until(&self, aggregate: &Aggregate) -> OffsetDateTime {
         let now = self.now();
         let row = self.pauses.get(&Some(aggregate.aggregate_type.clone()));

@@ -1,4 +1,4 @@
-//! Settlement: records verdicts on messages.
+//! Applies the settlements of messages.
 
 use outbox_core::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
 use time::OffsetDateTime;

@@ -92,7 +92,7 @@ impl DedupStore for WrongDedupStore {
             {
                 self.inner.release(&key, token).await?;
                 tokio::task::yield_now().await;
-                // This branch grants a concurrent claim twice.
+                // A second claim during a running claim returns the same token.
                 if let Some((token, _)) = self.claims().get(&key).copied() {
                     return Ok(StoreClaim::Mine(token));
                 }

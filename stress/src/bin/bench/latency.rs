@@ -95,7 +95,8 @@ pub(crate) async fn measure(
         sleep(SETTLING).await;
         let committed = write(&outbox, per_second, seconds).await?;
         match place {
-            // A log relay settles no rows, so the stream shows the end.
+            // A log relay settles no rows, so only the stream shows when all messages are
+            // published.
             Place::OtherProcessAtLog => until(async || Ok(stream.messages().await? == messages)).await?,
             _ => until(async || Ok(outbox.unsettled().await? == 0)).await?,
         }
@@ -143,7 +144,6 @@ pub(crate) async fn measure(
     Ok(Latency::of(millis))
 }
 
-/// Runs a relay on a thread without hints, as in another process, until `work` ends.
 async fn beside<T>(
     work: impl Future<Output = Result<T>>,
     run: impl AsyncFnOnce(CancellationToken) -> Result<RelayReport, RelayError> + Send + 'static,
@@ -168,7 +168,6 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Commits at a fixed rate, which does not depend on the duration of a commit.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);

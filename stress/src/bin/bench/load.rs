@@ -81,7 +81,6 @@ pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64, rows: 
 async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64, rows: u64) -> Result<()> {
     let columns = columns(db).await?;
     let expression = |column: &String| match column.as_str() {
-        // A UUID v7: milliseconds, then rising bits.
         "id" => "(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::int8), 12, '0') || '7' \
                  || lpad(to_hex(k % 4096), 3, '0') || '8' || right(md5(random()::text), 15))::uuid"
             .to_owned(),

@@ -1,6 +1,6 @@
 //! The log relay compared to the polling relay, on a separate server with `wal_level = logical`.
 //!
-//! Invariant: all drained messages are on the stream, and none was adopted.
+//! Invariant: all drained messages are on the stream, and the table relay published none of them.
 
 use std::time::Instant;
 

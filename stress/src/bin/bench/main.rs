@@ -40,7 +40,7 @@ enum What {
     Relay {
         #[command(flatten)]
         options: Options,
-        /// Only these groups of figures.
+        /// Measure only these groups of figures
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<relay::Group>,
     },

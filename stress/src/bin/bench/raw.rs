@@ -64,7 +64,6 @@ async fn publish(
     Ok(())
 }
 
-/// Awaits the oldest acknowledgement, because acknowledgements arrive in order.
 async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     if let Some(ack) = acks.pop_front() {
         ack.into_future().await?;

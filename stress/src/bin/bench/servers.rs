@@ -20,7 +20,8 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// A connection outside the run's database, so that its transactions do not count.
+    /// A connection to another database, so that the transaction counts of the run's database
+    /// exclude it.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -179,8 +180,6 @@ impl Stream {
         Ok((EventStream::new(&self.name).with_prefix(self.prefix())?, client))
     }
 
-    /// Number of messages that the consumer has not acknowledged; `None` if the consumer does not
-    /// exist.
     pub(crate) async fn left(&self, consumer: &str) -> Result<Option<u64>> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         match stream.consumer_info(consumer).await {
@@ -190,7 +189,6 @@ impl Stream {
         }
     }
 
-    /// Deletes the consumer, so that the next consumer starts at the first message.
     pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         stream.delete_consumer(consumer).await?;

@@ -13,7 +13,6 @@ use crate::servers::Servers;
 use crate::{Failure, Options, Result, check};
 
 const WRITERS: u32 = 16;
-/// Number of accounts, so large that two writers seldom change the same row.
 const ACCOUNTS: u64 = 10_000;
 
 mod account {

@@ -1,7 +1,7 @@
 //! Kills and pauses relays or consumers, for `cargo xtask chaos`.
 //!
 //! Invariant: the result is derived from database and broker, never from killed processes. The exit
-//! status is 0 only if the books balance.
+//! status is 0 only if recorded messages, stream and effects agree.
 
 mod inbox;
 mod processes;
@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Kills and pauses relays or consumers, and balances the books.
+/// Kills and pauses relays or consumers, and checks that no message is lost or repeated.
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {

@@ -33,7 +33,6 @@ pub(crate) struct Processes {
     arguments: Vec<String>,
     processes: Vec<Target>,
     rng: fastrand::Rng,
-    /// The base of pauses, which last 0.3 to 2.3 times this duration.
     pause: Duration,
     done: Torment,
 }

@@ -1,4 +1,4 @@
-//! The tables and the stream of a run, and their arguments for children.
+//! Tables and stream of a run, and the arguments that pass them to child processes.
 
 use std::time::Duration;
 
@@ -31,7 +31,6 @@ pub(crate) struct Place {
     pub(crate) database_url: String,
     #[arg(long)]
     pub(crate) nats_url: String,
-    /// The name of the stream, and the prefix of the tables.
     #[arg(long)]
     pub(crate) name: String,
 }

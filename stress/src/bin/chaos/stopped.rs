@@ -108,7 +108,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         });
     let (router, config) = match options.during {
         During::Handler => (Router::new().handler::<work>(), config),
-        // A higher concurrency would hold all remaining messages.
+        // With a higher concurrency, all remaining messages would be in one running batch.
         During::Batch => (Router::new().handler::<work_together>(), config.concurrency(2)),
         During::BackOff => (Router::new().handler::<fail_first>(), config),
     };

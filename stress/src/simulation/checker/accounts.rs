@@ -16,7 +16,7 @@ pub(in super::super) enum Poison {
     Permanent,
     Unclassified(u32),
     Unreadable,
-    /// The store rejects every verdict on the message.
+    /// The store rejects every settlement of the message.
     Unrecordable,
 }
 
@@ -31,7 +31,8 @@ pub(in super::super) struct Draft {
     pub(in super::super) copy_of: Option<MessageNo>,
     pub(in super::super) known: MessageNo,
     pub(in super::super) payload: Arc<[u8]>,
-    /// The writer's intention; `None` for copies and writers without retries.
+    /// Number of the event that the writer records with retries; `None` for copies and writers
+    /// without retries.
     pub(in super::super) meant: Option<u32>,
 }
 
@@ -47,7 +48,6 @@ pub(in super::super) struct Account {
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
     pub(super) excuses: u32,
-    /// Permanent and unclassified refusals since the last retry.
     pub(super) faults: (u32, u32),
     pub(super) attempts: u32,
     /// Number of attempts that may count twice, because an answer was lost.

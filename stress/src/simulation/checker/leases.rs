@@ -86,7 +86,7 @@ impl Checker {
         }
     }
 
-    /// Ends the repeats of verdicts: an unanswered verdict is not repeated under a new lease.
+    /// A relay does not repeat a settlement without a response under a new lease.
     fn end_repeats(&mut self, partition: u16) {
         let of_partition = |account: &&mut Account| account.draft.partition == partition;
         for account in self.messages.iter_mut().filter(of_partition) {

@@ -55,7 +55,7 @@ impl Checker {
         self.lives[life as usize].given.contains(&no)
     }
 
-    /// The log relay may have adopted messages in flight.
+    /// Checks messages that the log relay made pending. These messages may be in flight.
     pub(in super::super) fn adopted(&mut self, life: Life, ids: &[MessageId]) {
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
@@ -72,8 +72,8 @@ impl Checker {
         passed.flat_map(|(_, messages)| messages).collect()
     }
 
-    /// Checks messages before the stored position. If such a message is still logged, it must have
-    /// been on the stream.
+    /// Checks messages before the stored position. A message whose status is still `logged` must
+    /// have been on the stream.
     pub(in super::super) fn passed(&mut self, passed: &[MessageNo], logged: &BTreeSet<MessageId>) {
         for no in passed.iter().copied() {
             self.history.note(format!("the position passes message {no}"));

@@ -37,8 +37,8 @@ impl Checker {
         });
     }
 
-    /// Removes messages that a drain must publish, because another run took over the partition and
-    /// may block them.
+    /// Removes messages of a partition from the messages that a drain must publish. Another process
+    /// took over the partition and may block them.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due, .. }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -112,8 +112,8 @@ impl Checker {
             account.purged = true;
             let (settled_at, passed_at) = (account.settled_at, account.passed_at);
             let recorded = account.draft.copy_of.unwrap_or(no);
-            // The retention of logged messages and copies starts with the recording of the
-            // original.
+            // For copies and messages published from the log, the retention starts when the
+            // original is recorded.
             let of_log = passed_at.map(|_| self.account(recorded).committed_at);
             let is_old = settled_at
                 .or(of_log)

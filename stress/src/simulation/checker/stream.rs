@@ -101,7 +101,7 @@ impl Checker {
     }
 
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
-        // Sorted, because the history must not depend on the set's order.
+        // The order of a set is random, but the history must be the same for each run of a seed.
         let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
         stream_sequences.sort_unstable();
         for stream_sequence in stream_sequences {

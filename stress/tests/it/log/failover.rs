@@ -26,7 +26,8 @@ impl Pair {
     async fn open(program: &str, version: u32) -> Self {
         let follows = version >= SLOTS_FOLLOW;
         let mut settings = vec!["wal_level=logical", "synchronous_standby_names=*"];
-        // With this setting, the relay receives no commit that the standby does not have.
+        // Because of `synchronized_standby_slots`, the relay receives no commit that the standby
+        // does not have.
         settings.extend(follows.then_some("synchronized_standby_slots=standby"));
         let mut primary = Server::postgres(Path::new(program), &settings).unwrap();
         primary.start().await.unwrap();
@@ -88,7 +89,7 @@ impl Place {
 }
 
 /// With a synchronized slot (PostgreSQL 17 or later), the log continues, and no lost event is
-/// published. Otherwise the table publishes undecided messages.
+/// published. Without one, unpublished messages become pending, and the table relay publishes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_to_a_standby_under_load_loses_no_message() {
     let (Some(version), Some(program)) = (modern::version(), backend_url("OUTBOX_TEST_POSTGRES_BIN")) else {

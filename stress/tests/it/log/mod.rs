@@ -242,7 +242,6 @@ impl Place {
         self.arrived_of(&accounts).await;
     }
 
-    /// Asserts that no event is lost or invented, and that each account is in order.
     async fn assert_balanced(&self) {
         let committed = self.committed.lock().unwrap().clone();
         let expected: BTreeMap<String, Vec<u64>> = committed

@@ -89,7 +89,7 @@ async fn copy(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        // A silent connection waits here forever, a stalled connection until it resumes.
+        // A silent connection waits forever, a stalled connection until it resumes.
         let passes = rule.wait_for(|rule| !rule.holds_back && number >= rule.silent_below);
         if passes.await.is_err() {
             return;

@@ -39,7 +39,7 @@ async fn rejected_message_is_dead_lettered_and_halts_only_its_account() {
             let store = SqlStore::new(place.db.clone());
             assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
             place.published().await;
-            // The log publishes the account's messages again.
+            // New messages of the account are published from the log, not from the table.
             until("the table keeps the messages", async || {
                 place.in_table().await == 0
             })

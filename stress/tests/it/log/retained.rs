@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// The table adopts the messages. Otherwise the slot would retain all WAL until the disk is full or
+/// Read messages become pending. Otherwise the slot would retain all WAL until the disk is full or
 /// the slot is invalidated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_with_a_full_stream_does_not_fill_the_disk() {
@@ -78,7 +78,8 @@ async fn log_with_a_full_stream_does_not_fill_the_disk() {
         .await;
         until("the table adopts nothing", async || place.in_table().await > 0).await;
         until("the log is not freed", async || {
-            // The server removes WAL up to a checkpoint that the position has passed.
+            // The server removes WAL only up to a checkpoint before the confirmed position of the
+            // slot.
             place.execute("CHECKPOINT").await;
             place.write(&ACCOUNTS, 1).await;
             let confirmed = place.confirmed().await;

@@ -9,7 +9,6 @@ use super::{Place, Relay, config, run_relay, until};
 /// exceeds a stall of the machine.
 const SETTINGS: [&str; 1] = ["wal_sender_timeout=10s"];
 
-/// Sets leases that outlast a stalled machine, so that the reader does not change.
 fn calm(relay: Relay) -> Relay {
     relay.with_config(config())
 }

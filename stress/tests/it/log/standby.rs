@@ -14,8 +14,8 @@ impl Place {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
-        // The checkpointer applies the setting asynchronously. A probe that waits returns with the
-        // other commits.
+        // The server applies the setting asynchronously. The setting is in force when a probe's
+        // commit waits for the standby.
         until("the setting is not in force", async || {
             let db = self.db.clone();
             let probe = tokio::spawn(async move { db.execute_unprepared(PROBE).await });
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-/// The table cannot adopt an event that is not yet visible.
+/// A message cannot become pending before its commit is visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_waiting_for_a_standby_are_not_lost_or_overtaken() {
     let Some(place) = Place::private(&[]).await else {

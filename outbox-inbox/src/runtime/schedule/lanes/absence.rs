@@ -2,11 +2,12 @@
 //!
 //! The wait for an overdue item ends with the first of these events after its due time:
 //!
-//! - As many deliveries arrived as could arrive before the item ([`Reception::ahead`]).
-//! - This process received for one second without a delivery.
-//! - This process received for ten seconds in all.
+//! - The deliveries that the broker can send ahead of the item ([`Reception::ahead`]) have arrived.
+//! - For one second, this process was ready to receive, and no delivery arrived.
+//! - Since then, this process was ready to receive for ten seconds in total.
 //!
-//! Until a dead server is detected, the wait can end, and a later message can run first.
+//! While an outage of the broker is undetected, the wait may expire, and a later message may run
+//! first.
 
 use std::time::Duration;
 
@@ -56,8 +57,8 @@ impl Reception {
         self.waited += time;
     }
 
-    /// `counts`: whether no other item was due before the delivered item. A redelivery after a
-    /// crash may have been due long before.
+    /// `counts`: false for a redelivery of an item that this process did not return. After a crash,
+    /// the item may have been due long before.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);

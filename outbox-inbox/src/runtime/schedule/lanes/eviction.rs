@@ -15,8 +15,8 @@ pub(crate) struct Evicted<T> {
 }
 
 impl<T: LaneItem> Lanes<T> {
-    /// Selects the items that lose the least time: lanes blocked until `far` leave completely,
-    /// other lanes lose their later half.
+    /// Selects items to return: all items of a lane that is blocked until `far` or later. Without
+    /// such a lane, the later half of the longest lane.
     pub(crate) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
             .block_ends

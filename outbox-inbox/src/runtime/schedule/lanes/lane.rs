@@ -1,4 +1,4 @@
-//! One lane: its waiting items, and its place.
+//! One lane: its waiting items, and the queue that contains it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

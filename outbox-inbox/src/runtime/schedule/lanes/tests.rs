@@ -6,8 +6,8 @@ use super::*;
 
 mod absence;
 
-/// An item from 1,000 on has failed before. The handler of an item from 2,000 on fails for every
-/// message.
+/// Items with numbers from 1,000 have failed before. The handler of items from 2,000 fails for
+/// every message.
 impl LaneItem for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)

@@ -29,8 +29,8 @@ pub(crate) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // A partition with over twice its share of rows in flight is queried again, for four times as
-    // many rows.
+    // A partition with more than twice the average number of rows in flight is queried again, for
+    // four times as many rows.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

@@ -43,9 +43,9 @@ pub enum StoreMistake {
     HandsOutBlocked,
     /// A fetch scans beyond its limit for due rows.
     LooksPastItsLimit,
-    /// The store does not set waiting messages aside.
+    /// The store ignores the verdict `Waits`.
     ForgetsWhatWaits,
-    /// The store sets messages aside without a block.
+    /// The store applies the verdict `Waits` although the aggregate of the message is not blocked.
     SetsAsideBlindly,
     IgnoresBackoff,
     /// A block lasts at least an hour.
@@ -54,7 +54,7 @@ pub enum StoreMistake {
     FetchesWaitingOutOfOrder,
     IgnoresWaitingBounds,
     IgnoresExclusions,
-    /// A fetch returns waiting messages by aggregate name.
+    /// A fetch returns waiting messages in the order of aggregate names.
     StarvesLateNames,
     BlocksForEver,
     BlocksUnsequenced,
@@ -72,12 +72,12 @@ pub enum StoreMistake {
     WaitsForTheLatest,
     DelayedUnsequencedBlocks,
     AcceptsStaleEpochs,
-    /// The store rejects all verdicts if one lease is stale.
+    /// If one lease is stale, the store rejects the settlements of all leases.
     AllOrNothing,
     LosesSettlements,
     KeepsEverything,
     KeepsNothing,
-    /// A repeated verdict is reported as a lost lease.
+    /// The store reports a repeated settlement as a lost lease.
     CountsChangedRows,
     SettlesDeadLetters,
     SettlesByRowId,

@@ -53,7 +53,6 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Messages per second, for first deliveries and for duplicates.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>().await?;

@@ -24,8 +24,8 @@ use world::World;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB, for prefixed tables that are removed if the books balance; or
-    /// `sqlite`, for a new file.
+    /// PostgreSQL or MariaDB, for prefixed tables that are removed if no message is lost or
+    /// repeated; or `sqlite`, for a new file.
     #[arg(long)]
     database_url: String,
     /// A nats-server with JetStream.

@@ -74,7 +74,6 @@ fn config() -> RelayConfig {
         .backoff(backoff)
 }
 
-/// Runs a call to its end. Returns `None` if the relay must stop.
 async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
     shutdown: &CancellationToken,
     mut attempt: impl FnMut() -> F,

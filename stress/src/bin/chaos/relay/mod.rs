@@ -29,7 +29,8 @@ pub(crate) use child::{Child, child};
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB, for prefixed tables that are removed if the books balance.
+    /// PostgreSQL or MariaDB, for prefixed tables that are removed if no message is lost or
+    /// repeated.
     #[arg(long, required_unless_present = "postgres_program")]
     database_url: Option<String>,
     /// A nats-server with JetStream.
@@ -45,8 +46,8 @@ pub(crate) struct Options {
     /// What the relays read.
     #[arg(long, value_enum, default_value_t = Way::Table)]
     relay: Way,
-    /// Number of times that the log is dropped and recreated while the second half is recorded.
-    /// Every second relay polls then.
+    /// Number of times that the log is dropped and recreated while the second half is recorded. If
+    /// it is above 0, half of the relays poll the table.
     #[arg(long, default_value_t = 0)]
     hand_overs: u32,
     /// The total number of messages.
@@ -179,7 +180,6 @@ impl Relays {
                 .chain(place.arguments());
             let arguments: Vec<&str> = place.collect();
             if count > 0 {
-                // The pauses are set so that most of them outlast the lease.
                 groups.push(Processes::start(count, &arguments, LEASE, seed)?);
             }
         }
@@ -272,8 +272,8 @@ impl Torture {
         options.faults.is_some_and(|faults| self.faults >= faults)
     }
 
-    /// Causes the next fault. Two faults hit relays; then each own server and the slot get one
-    /// fault.
+    /// Causes the next fault: two faults hit relays; then each server that the run started, and the
+    /// slot, get one fault.
     async fn next(&mut self, options: &Options, world: &World) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
         self.relays.look_after()?;

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::Options;
 use crate::Result;
 
-/// Settings of the own PostgreSQL. A paused reader loses its session after 2 s, so that another
-/// relay reads the log.
+/// Settings of the PostgreSQL server that the run starts. A paused reader loses its session after 2
+/// s, so that another relay reads the log.
 const POSTGRES: [&str; 4] = [
     "wal_level=logical",
     "max_replication_slots=10",

@@ -16,7 +16,6 @@ use super::written::Written;
 use crate::Result;
 use crate::servers::Ground;
 
-/// Number of writers, which share no aggregates.
 const WRITERS: u32 = 4;
 const TOGETHER: usize = 20;
 const AGAIN: Duration = Duration::from_millis(50);
@@ -84,7 +83,6 @@ impl World {
                     number: *number,
                 })
                 .collect();
-            // A failure before the commit rolls back, so a retry is safe.
             let tx = self
                 .patiently(async || {
                     let tx = outbox.begin().await?;
