@@ -66,7 +66,7 @@ async fn main() -> Result<(), outbox::Failure> {
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(order::Entity).apply(&db).await?;
 
-    // A dot and a non-ASCII letter, to show how a subject encodes ids.
+    // The ids with a dot and a non-ASCII letter show how a subject encodes ids.
     for id in ["A-1", "B.2", "Ü"] {
         let order = order::ActiveModel {
             id: Set(id.to_owned()),

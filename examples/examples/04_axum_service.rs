@@ -183,7 +183,7 @@ async fn main() -> Result<(), outbox::Failure> {
             () = shutdown::hurry().cancelled_owned() => Ok(()),
         }
     };
-    // If relay or inbox cannot start, the server ends too, and the error is returned below.
+    // If relay or inbox cannot start, the server ends too, and `report?` returns the error.
     let (served, report) = tokio::join!(serve, runner.run_until(shutdown));
     served?;
     let report = report?;

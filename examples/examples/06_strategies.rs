@@ -85,8 +85,8 @@ async fn count(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError>
     book(&tx, "ledger").await
 }
 
-/// `key`: the messages of both systems have the same request, and only the first is applied. A key
-/// of several fields is a function: `key(Deposited::bank_and_request)`.
+/// `key`: the old and the new system both send a message for one request, and only the first is
+/// applied. For a key of several fields, pass a function: `key(Deposited::bank_and_request)`.
 #[idempotent_handler(consumer = "thanks", strategy = key(request))]
 async fn thank(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError> {
     book(&tx, "thanks").await
@@ -94,8 +94,8 @@ async fn thank(_event: Event<Deposited>, tx: Tx<'_>) -> Result<(), HandlerError>
 
 /// `constraint`: a violation of the handler's own unique key shows that the message was already
 /// applied. SQLite reports the key's columns, other databases its name. On MySQL and MariaDB every
-/// primary key has the name `PRIMARY`, so give the table a unique key. This insert comes first,
-/// because a violation of another key is a failure.
+/// primary key has the name `PRIMARY`, so give the table a unique key. The handler inserts the
+/// receipt first, because a violation of any other key is a failure.
 #[idempotent_handler(
     consumer = "receipts",
     strategy = constraint("receipts_request_key", "receipts.request")

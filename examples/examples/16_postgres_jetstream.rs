@@ -133,10 +133,12 @@ async fn main() -> Result<(), outbox::Failure> {
     .await?;
     println!("saved order {}", order.id);
 
+    // The relay has its own pool. Three connections are enough.
+    let relay_pool = pool(3).await?;
     // The relay publishes committed messages, and the inbox runs the handlers, until Ctrl-C or
-    // SIGTERM. The relay has its own pool, so that a busy service does not delay it.
+    // SIGTERM.
     let report = Runner::new()
-        .with_relay(stream.relay(pool(3).await?, client.clone()))
+        .with_relay(stream.relay(relay_pool, client.clone()))
         .with_inbox(stream.inbox(db.clone(), client))
         .run()
         .await?;

@@ -12,10 +12,12 @@ use clap::Command as Arguments;
 
 type Given = (&'static str, String);
 
-/// Set once: calls for further outboxes are ignored.
+/// Options `--config` and `--outbox` of the running command. Only the first call of `remember` sets
+/// them.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-/// Without these arguments, suggested commands stay unchanged.
+/// Clap's definition of all commands, which lists the options of each command. If unset, suggested
+/// commands stay unchanged.
 static COMMANDS: OnceLock<Arguments> = OnceLock::new();
 
 pub(crate) fn know(commands: impl FnOnce() -> Arguments) {

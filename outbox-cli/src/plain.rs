@@ -3,7 +3,6 @@
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
-        // Characters that change the text direction are also unsafe.
         match character {
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => plain.extend(character.escape_unicode()),
             _ if character.is_control() => plain.extend(character.escape_debug()),

@@ -274,7 +274,8 @@ pub enum DecodeError {
         header: &'static str,
         /// The violated limit.
         allowed: &'static str,
-        /// Characters of the value, which may be personal data.
+        /// Number of characters of the value. The value itself is left out, because it may be
+        /// personal data.
         chars: usize,
     },
 }

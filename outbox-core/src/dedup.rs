@@ -70,7 +70,7 @@ pub trait DedupStore: Send + Sync + 'static {
     fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
-/// An event at a consumer.
+/// Key of a deduplication row: an event and the consumer that handles it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupKey {
     /// The consumer's name: 1 to 64 of `A-Z a-z 0-9 _ -`, case-sensitive.

@@ -106,7 +106,7 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// A business key that must not be recorded twice, if any.
     fn dedup_key(&self) -> Option<String>;
 
-    /// Encodes the payload. Default: JSON, or the codec of the key `codec`.
+    /// Encodes the payload. Default: JSON, or the codec named by the derive attribute `codec`.
     ///
     /// # Errors
     ///

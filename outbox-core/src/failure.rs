@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::fmt;
 
-/// A server may quote large values.
 const TEXT_MAX: usize = 8 * 1024;
 
 /// An error with its distinct causes in one line, outermost first, cut after 8 KiB.
@@ -37,7 +36,8 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the server's source line, not statement lines.
+/// Removes ` at line N` if it names a line in the server's source code. A line number of an SQL
+/// statement stays.
 fn without_line_of_server(text: &str) -> &str {
     match text.rsplit_once(" at line ") {
         Some((before, line))

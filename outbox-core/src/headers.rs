@@ -82,7 +82,8 @@ impl Headers {
     }
 }
 
-/// Also accepts names of [`MessageContext`](crate::MessageContext).
+/// Accepts header names that users may set and, in addition, the names of
+/// [`MessageContext`](crate::MessageContext).
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 

@@ -15,7 +15,7 @@ use crate::store::{RelayTrouble, TroubleClass};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// Running without a problem.
+    /// Relay or inbox runs without a problem.
     Alive,
     /// Starting, stopping, or running with a problem: notify an operator. A restart does not help.
     Degraded {
@@ -28,7 +28,8 @@ pub enum Health {
         /// The problem.
         reason: String,
     },
-    /// Not started, ended, or hanging in loop or handler: restart it.
+    /// Relay or inbox has not started, has ended, or hangs in its loop or a handler: restart the
+    /// process.
     Stopped {
         /// The problem.
         reason: String,
@@ -109,7 +110,6 @@ pub(crate) struct Vitals {
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) handed_over: bool,
     pub(crate) pauses: Vec<String>,
-    /// Halted aggregates, counted by one relay; 0 at other relays.
     pub(crate) halted: u64,
 }
 
@@ -157,7 +157,8 @@ pub(crate) struct Trouble {
 /// Minimum silence that health reports; at least two lease durations.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Longer than the longest back-off plus the longest `store_timeout`: the activity no longer runs.
+/// An activity without a new failure for this time has stopped, because it exceeds the longest
+/// back-off plus the longest `store_timeout`.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {

@@ -50,7 +50,7 @@ pub struct SensitiveFields {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Fields of all versions, by [`plain`].
+    /// Names of the sensitive fields of all versions, normalised by [`plain`].
     fields: BTreeSet<String>,
 }
 
@@ -140,7 +140,8 @@ fn plain(name: &str) -> String {
     name.flat_map(char::to_lowercase).collect()
 }
 
-/// Both parsers bound the recursion.
+/// Masks sensitive fields. The recursion is bounded, because the JSON and CBOR parsers limit the
+/// depth.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {

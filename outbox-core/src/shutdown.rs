@@ -12,7 +12,6 @@ pub use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // An early signal must not end the process.
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -42,8 +41,8 @@ pub fn on_signals() -> CancellationToken {
 /// within a few seconds: handlers are rolled back, their messages return to the broker, and
 /// unconfirmed messages are published again later.
 ///
-/// Cancel the token to force the same without a signal. Await the token next to a server that is
-/// slow to stop.
+/// Cancel the token to hurry the shutdown without a signal. Await the token next to a server that
+/// is slow to stop.
 #[must_use]
 pub fn hurry() -> CancellationToken {
     static HURRY: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
@@ -93,7 +92,6 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// On one thread, no task runs before the signal.
     #[tokio::test]
     async fn early_signal_is_not_missed() {
         let token = on_signals();

@@ -120,13 +120,13 @@ pub enum StreamPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// At the oldest message.
+    /// The consumer starts at the oldest message.
     #[default]
     Beginning,
-    /// After the last message at the first subscription.
+    /// The consumer starts after the message that is last at its first subscription.
     New,
-    /// At the first message stored at this time or later, by the broker's clock. A future time
-    /// equals [`Self::New`].
+    /// The consumer starts at the first message stored at this time or later, by the broker's
+    /// clock. A future time equals [`Self::New`].
     Time(OffsetDateTime),
 }
 
@@ -142,7 +142,8 @@ pub struct ConsumerSpec {
     /// Whether every event of the aggregate types of `events` is requested.
     pub whole_aggregates: bool,
     /// With `whole_aggregates`: further sequenced event types of these aggregates with a fixed
-    /// subject. The inbox only counts their messages. Otherwise empty.
+    /// subject. The inbox runs no handler for them and only counts their sequences. Empty without
+    /// `whole_aggregates`.
     pub siblings: Vec<&'static EventDescriptor>,
     /// Maximum unacknowledged deliveries of all processes together.
     pub in_flight_max: usize,

@@ -124,7 +124,7 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_unpublished.unwrap_or_default().as_secs_f64());
     }
 
-    /// NaN backlog gauges: the last count is stale, and zero would be wrong.
+    /// Sets the backlog gauges to NaN, because the last count is stale and zero would be wrong.
     pub(crate) fn forget_backlog() {
         for name in [PENDING, DEFERRED, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
@@ -141,7 +141,8 @@ mod facade {
         gauge(UNHEALTHY, u64::from(relays.unhealthy));
     }
 
-    /// Without leases the number of relays is unknown.
+    /// Sets the leases to 0 and the numbers of relays to NaN, because a relay without leases cannot
+    /// count relays.
     pub(crate) fn leases_ran_out() {
         gauge(LEASES, 0);
         for name in [RELAYS, UNHEALTHY] {

@@ -86,8 +86,8 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
 #[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
-/// Makes a simulation deterministic. Each listener has its own channel, because a channel wakes its
-/// receivers in any order.
+/// Isolates the wake-ups of a simulation, so that a seed always gives the same run. Each listener
+/// has its own channel, because a channel wakes its receivers in any order.
 mod isolation {
     use std::cell::RefCell;
 
@@ -157,7 +157,6 @@ mod tests {
         while relay.woken().await != Wake::Local {}
     }
 
-    /// Without isolation, the log relay of one test wakes the relays of all other tests.
     #[tokio::test]
     async fn remote_hints_stay_on_an_isolated_thread() {
         let outside = Listener::new();

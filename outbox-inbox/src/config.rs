@@ -109,10 +109,10 @@ pub struct InboxConfig {
     /// Whether the inbox starts on an untested database engine, such as CockroachDB. Default:
     /// false.
     pub allow_untested_engine: bool,
-    /// Maximum deliveries per consumer in memory that can run, with the deliveries behind them. The
-    /// bound is lower if these deliveries could not be handled within half of `ack_wait`, but at
-    /// least `concurrency` and two batches. Default: 32 for each of `concurrency`, at most 10,000
-    /// and at most `ack_pending_max`.
+    /// Maximum deliveries per consumer in memory that can run, including deliveries that wait for
+    /// them. The bound is lower if these deliveries could not be handled within half of `ack_wait`,
+    /// but at least `concurrency` and two batches. Default: 32 for each of `concurrency`, at most
+    /// 10,000 and at most `ack_pending_max`.
     #[doc(hidden)]
     pub in_flight_max: Option<usize>,
     /// Mean interval between deletions of expired rows.

@@ -191,7 +191,8 @@ fn balances_in_one_process_without_any_server() {
         SHIPPED
     );
 
-    // In a used folder, the messages of the first run would count as ghosts.
+    // In a used folder, the ledger would count the first run's messages as ghosts (messages without
+    // an outbox row).
     let again = demo.run();
     assert_eq!(again.status.code(), Some(1));
     assert!(

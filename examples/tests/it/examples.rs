@@ -100,7 +100,6 @@ fn end_at_once(nats_url: &str) {
     write!(unfinished, "POST /orders/chai/2 HTTP/1.1\r\n").unwrap();
 
     kill_process(Pid::from_child(&service), Signal::INT).unwrap();
-    // Two simultaneous signals count as one.
     let _ = log
         .find(|line| line.as_ref().unwrap().contains("shutting down"))
         .expect("the first signal is noticed");

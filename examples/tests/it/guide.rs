@@ -24,7 +24,6 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// A page of the guide. Its path is relative to the root of the repository.
 struct Page {
     path: String,
     text: String,
@@ -87,7 +86,8 @@ fn the_glossary_stays_short() {
     assert!(terms <= 40, "the glossary has {terms} terms; merge related terms");
 }
 
-/// Docker is not available in CI: a test runs example 16, which needs servers.
+/// CI has no Docker, so it does not run the README's Docker commands; a test runs example 16 on
+/// CI's own servers instead.
 #[test]
 fn ci_runs_the_commands_of_the_readme() {
     let (readme, ci) = (read("README.md").unwrap(), read(".ci/run").unwrap());
@@ -285,7 +285,6 @@ fn links(text: &str) -> Vec<(usize, &str)> {
                     rest = behind;
                 }
             } else {
-                // A code span ends with as many backticks as it begins with.
                 let after = &found[fence.len()..];
                 rest = after.split_once(fence).map_or(after, |(_, behind)| behind);
             }

@@ -28,7 +28,6 @@ const STREAM: &str = "EVENTS";
 /// would leave no effect.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 4;
-/// The parcels. The handler of [`BROKEN`] fails until the test repairs the parcel.
 const PARCELS: [u64; 3] = [1, 2, 3];
 const BROKEN: u64 = 4;
 
@@ -67,7 +66,6 @@ impl Depot {
         Ok(())
     }
 
-    /// Returns a consumer's number of effects per parcel. The broken parcel is last.
     async fn effects(&self, consumer: &str) -> Vec<i64> {
         let mut counts = Vec::new();
         for parcel in PARCELS.into_iter().chain([BROKEN]) {
@@ -281,7 +279,6 @@ async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u
 
     let unheard = inbox(&depot, &names, loser, config());
     run_until_delivered(unheard, &free, deliveries).await;
-    // Each consumer dead-letters the broken parcel at once, and no other message.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
         dead_letters.iter().all(|letter| letter.error == "no address"),

@@ -40,8 +40,8 @@ fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     (demo, ledger, export)
 }
 
-/// 2 x 9.80 less 5 % and 12 x 14.00 for BLAUS, 1 x 0.30 less 5 % (28.5 cents, rounded up) for
-/// ANÄTR.
+/// Expected amounts: BLAUS has 2 x 9.80 less 5 % plus 12 x 14.00; ANÄTR has 1 x 0.30 less 5 % (28.5
+/// cents, rounded up).
 #[test]
 fn orders_from_files_add_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,8 +77,8 @@ fn orders_from_files_add_up() {
     );
 }
 
-/// Needs `orders.csv` and `order_details.csv` of Microsoft's sample database in the folder of the
-/// variable.
+/// Needs `orders.csv` and `order_details.csv` of Microsoft's sample database in the folder
+/// `OUTBOX_TEST_NORTHWIND`.
 #[test]
 fn northwind_adds_up() {
     let Some(folder) = std::env::var_os("OUTBOX_TEST_NORTHWIND").map(PathBuf::from) else {

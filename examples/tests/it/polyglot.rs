@@ -253,7 +253,6 @@ impl Place {
             .unwrap()
     }
 
-    /// Waits until the consumer has acknowledged this number of deliveries and has no backlog.
     async fn acknowledged(&self, consumer: &str, deliveries: u64) {
         let log = self.log().await;
         let what = format!("the last of {deliveries} acknowledgements of {consumer}");

@@ -337,8 +337,8 @@ impl Place {
 async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
     let mut place = Place::new(client).await;
     if programs.case == "sequence" {
-        // The time limit of a gap is 2 s, twice `ack_wait`. An event type of another version is no
-        // gap.
+        // Strategy `sequence` accepts a gap after 2 s, twice `ack_wait`. A sequence of an event
+        // type that this version does not handle is no gap.
         place.ack_wait = Duration::from_secs(1);
     }
     let old = place.start(&programs.old).await;
@@ -357,11 +357,9 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
         })
         .await;
     } else {
-        // A version does not wait for unknown event types.
         place.until_handled(programs.case, &while_rolled_back, 2).await;
     }
     assert_eq!(old.stop().await.skipped, 0);
-    // The old program starts again, which is a roll-back too.
     let old = place.start(&programs.old).await;
     numbers.extend(while_rolled_back);
     numbers.extend(place.publish(3).await);

@@ -67,18 +67,19 @@ pub struct OperationDetail {
     /// The list row.
     #[serde(flatten)]
     pub row: OperationRow,
-    /// Recorded message ids, at most the first 1,000. The counts below cover these.
+    /// Recorded message ids, at most the first 1,000. The counts `published`, `pending`, `dead` and
+    /// `gone` cover these ids.
     pub named: u64,
     /// Whether all ids were recorded.
     pub names_all: bool,
     /// Messages published and still in the outbox.
     pub published: u64,
-    /// Pending, waiting or logged messages. Consumer dead letters: marked for retry.
+    /// Outbox: pending, waiting or logged messages. Inbox: dead letters marked for retry.
     pub pending: u64,
-    /// Present dead letters: failed again, or skipped. Consumer dead letters: open, being retried
-    /// or cancelled.
+    /// Outbox: dead letters that failed again or were skipped. Inbox: dead letters that are open,
+    /// being retried or cancelled.
     pub dead: u64,
-    /// Messages deleted after publishing, or forgotten. Consumer dead letters: handled or
+    /// Outbox: messages deleted after publishing, or forgotten. Inbox: dead letters handled or
     /// discarded.
     pub gone: u64,
     /// Most frequent errors.

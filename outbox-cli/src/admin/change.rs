@@ -1,6 +1,6 @@
 //! Previews of retry, skip and replay.
 //!
-//! [`carry_out`] selects again, so its counts may differ from a preview.
+//! [`carry_out`] queries the selection again, so its counts may differ from a preview.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -32,7 +32,7 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 pub enum Change {
     /// Makes dead letters pending again.
     Retry,
-    /// Releases halted aggregates without their dead letters.
+    /// Releases halted aggregates; their dead letters stay dead letters.
     Skip,
     /// Records copies of published messages and dead letters.
     Replay,
@@ -113,7 +113,7 @@ pub struct Preview {
     pub halts_ended: u64,
     /// Messages to be published in order, or unsequenced.
     pub in_order: u64,
-    /// Messages to be published out of order, or left as a gap.
+    /// Messages that are published out of order or never, which leaves a gap.
     pub out_of_order: u64,
     /// Oldest message's recording time.
     #[serde(serialize_with = "serial::time_if_any")]
@@ -159,8 +159,8 @@ pub async fn preview(
     read(store, change, selection, first, None).await
 }
 
-/// Runs or continues an operation of [`Change::operation`] to its end. Commits at most 1,000
-/// messages at a time, with the operation.
+/// Runs or continues an operation of [`Change::operation`] to its end. Each transaction commits at
+/// most 1,000 messages and the operation's progress.
 ///
 /// # Errors
 ///

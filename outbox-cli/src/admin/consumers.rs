@@ -11,8 +11,8 @@ use crate::admin::serial;
 use crate::admin::verdict::{Reason, State};
 use crate::admin::words::{at_least, counted, in_words};
 
-/// Age of the oldest unacknowledged message from which a consumer is behind, as in the alert of
-/// `outbox-cli/monitoring`.
+/// A consumer is behind if its oldest unacknowledged message has at least this age. Same value as
+/// the alert in `outbox-cli/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
@@ -116,7 +116,7 @@ impl ConsumerRow {
         self.paused.is_none() && (is_idle || hangs)
     }
 
-    /// Adds a later observation, made `over` after the first.
+    /// Adds an observation of the consumer, `over` after the first observation.
     pub fn look_again(&mut self, later: &ConsumerStanding, over: Duration) {
         let seen = self.seen();
         self.watched = Some(Watched {
@@ -311,7 +311,6 @@ mod tests {
         let mut full = row(2, 3);
         let what = "2 messages are not delivered: it has 3 messages unacknowledged, the limit is 3 (`max_ack_pending`); the server delivers more after acknowledgements";
         check(&full, what);
-        // The consumer's processes are at the limit, so they have no open pull request.
         full.is_receiving = Some(false);
         check(&full, "the limit is 3");
         full.paused = Some("stocktaking".to_owned());

@@ -14,7 +14,7 @@ use crate::admin::words::{counted, quoted};
 
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// With the default back-off, these failures take about 13 seconds, longer than a leader election.
+/// With the default back-off, 8 failures take about 13 seconds, longer than a leader election.
 const FAILURES_MIN: u32 = 8;
 
 /// Messages that keep failing.

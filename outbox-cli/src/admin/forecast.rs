@@ -94,7 +94,6 @@ impl Forecast {
     fn new(outlook: Outlook, per_second: f64, within: Option<Duration>, what: String) -> Self {
         Self {
             outlook,
-            // Two digits: observations seconds apart are no more precise.
             per_second: (per_second * 100.0).round() / 100.0,
             within,
             what,

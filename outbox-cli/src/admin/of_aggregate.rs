@@ -1,8 +1,9 @@
 //! Reads one aggregate's messages with bounded cost.
 //!
 //! Unpublished messages have small indexes. Published messages are only indexed by id, which rises
-//! with time. The search covers a bounded number of rows before the aggregate's last recording, and
-//! the newest rows for copies. Invariant: time spans not searched are reported.
+//! with time. The search reads a bounded number of published rows before the aggregate's last
+//! recording. It also reads the newest rows, to find replayed copies. Invariant: time spans not
+//! searched are reported.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,7 +25,6 @@ const CLOCKS_APART: Duration = Duration::minutes(5);
 
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-/// Each of these statuses has its own index.
 pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
     MessageStatus::Pending,
     MessageStatus::Waiting,
@@ -32,10 +32,8 @@ pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
 ];
 
 pub(crate) struct OfAggregate {
-    /// Messages found, oldest first.
     pub(crate) messages: Vec<StoredMessage>,
     pub(crate) has_more: bool,
-    /// Time spans that were not searched.
     pub(crate) unseen: Vec<String>,
 }
 
@@ -55,7 +53,8 @@ pub(crate) async fn of_aggregate(
         found.extend(listed.into_iter().map(|message| (message.row_id, message)));
     }
     let mut unseen = Vec::new();
-    // Read last, so a message published meanwhile replaces its unpublished version.
+    // Published rows are read after unpublished rows, so a message published in between replaces
+    // its unpublished version.
     if is_asked(MessageStatus::Published) || is_asked(MessageStatus::Logged) {
         let mut searched = Vec::new();
         for (from, until) in spans(head, selection.recorded_from) {
@@ -94,7 +93,6 @@ fn spans(
     head: Option<&AggregateHead>,
     recorded_from: Option<OffsetDateTime>,
 ) -> Vec<(Option<OffsetDateTime>, Option<OffsetDateTime>)> {
-    // The subtraction fails only for times of damaged rows.
     let from = recorded_from.and_then(|from| from.checked_sub(CLOCKS_APART));
     let last = head.and_then(|head| head.recorded_at.checked_add(CLOCKS_APART));
     match last {

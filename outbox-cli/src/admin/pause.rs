@@ -159,7 +159,7 @@ pub async fn preview_unpause(
     Ok(Plan::new("resume", subject, effects))
 }
 
-/// The paused publishing in words.
+/// Text for the publishing that a pause of `aggregate_type` stops.
 pub fn publishing_of(aggregate_type: Option<&str>) -> String {
     format!("publishing of {}", pause_scope(aggregate_type))
 }

@@ -110,7 +110,6 @@ pub async fn causes(
     let surroundings = Surroundings::read(store).await?;
     let mut found: BTreeMap<(Holds, Option<Obstacle>), CauseNow> = BTreeMap::new();
     for id in messages.iter().take(RECHECKED_MAX) {
-        // A relay may have published and deleted the message since.
         let Some(message) = store.find(*id).await? else {
             continue;
         };

@@ -33,12 +33,11 @@ pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
 }
 
 pub(crate) struct Failing {
-    /// Whether no live relay can work or is recovering.
+    /// Whether every live relay is unable to work, and none is recovering.
     pub(crate) is_stuck: bool,
     pub(crate) what: String,
 }
 
-/// Relays that cannot work; otherwise the last failure of a working relay.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
     let is_down =
         |relay: &LiveRelay| matches!(relay.health, RelayHealth::Unhealthy | RelayHealth::Recovering);

@@ -113,8 +113,8 @@ fn health<S: Serializer>(health: &Option<RelayHealth>, to: S) -> Result<S::Ok, S
     }
 }
 
-/// Live relays by start, then dead relays: expired registrations and expired leases, until replaced
-/// by live relays.
+/// Live relays by start, then dead relays. A dead relay has an expired registration, or expired
+/// leases that no live relay has taken.
 ///
 /// # Errors
 ///
@@ -135,7 +135,6 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
     for relay in &expired {
         left.entry(relay.owner).or_default();
     }
-    // A resumed relay registers before it acquires leases.
     left.retain(|owner, _| alive.iter().all(|relay| relay.owner != *owner));
     let row = |relay: LiveRelay| RelayRow {
         name: relay.name,
@@ -171,7 +170,6 @@ fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).ok()
 }
 
-/// `None` if the dead letter was retried meanwhile.
 pub(crate) async fn dead_letter(
     store: &impl OutboxReader,
     block: &BlockedAggregate,

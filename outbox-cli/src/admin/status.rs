@@ -149,7 +149,7 @@ pub struct RelayCounts {
     pub unknown: u32,
     /// Recovering.
     pub recovering: u32,
-    /// Cannot reach the broker, fetch or settle.
+    /// Relays that cannot reach the broker, read messages or store results.
     pub unhealthy: u32,
 }
 

@@ -42,8 +42,8 @@ pub trait StreamView: Send + Sync + 'static {
         Err("this dashboard has no access to the stream".to_owned())
     }
 
-    /// Retention of published rows; rows missing within the retention are reported. Default:
-    /// [`RowsKept::Nothing`], so none.
+    /// Which published rows the outbox keeps; a row missing within that time is reported. With the
+    /// default [`RowsKept::Nothing`], no missing row is reported.
     fn rows_kept(&self) -> RowsKept {
         RowsKept::Nothing
     }

@@ -12,7 +12,7 @@ use crate::admin::next::Next;
 pub enum State {
     /// No problem.
     Healthy,
-    /// Continues or will resume, but needs a look.
+    /// Work continues or will resume, but an operator should check the cause.
     Degraded,
     /// Work stops until an operator acts.
     Stuck,

@@ -14,7 +14,6 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Text of a lower bound: `100,000+`.
 pub(crate) fn at_least(count: u64) -> String {
     format!("{}+", with_commas(count))
 }
@@ -58,7 +57,6 @@ pub fn compact(duration: Duration) -> String {
 pub fn utc(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     let text = time.to_offset(UtcOffset::UTC).format(&form);
-    // Only damaged rows have such a year.
     text.unwrap_or_else(|_| time.to_string())
 }
 
@@ -79,7 +77,8 @@ pub fn quoted(name: &str) -> String {
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
         return name.to_owned();
     }
-    // Terminals do not copy control characters; bash, ksh and zsh read these escapes.
+    // Terminals do not copy control characters. They are escaped in the form `$'…'` of bash, ksh
+    // and zsh.
     if name.chars().any(is_hidden) {
         let mut text = "$'".to_owned();
         for character in name.chars() {

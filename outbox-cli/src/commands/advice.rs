@@ -64,7 +64,6 @@ impl fmt::Display for Advice {
     }
 }
 
-/// The login of a command and the role it needs.
 pub(super) struct Login<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) backend: DbBackend,
@@ -110,7 +109,6 @@ fn advised(answer: Option<DatabaseAnswer>, error: String, login: &Login<'_>) -> 
     Advice { answer, error, next }
 }
 
-/// `name` is a table name without prefix.
 fn of_missing_table(name: &str) -> Next {
     match name {
         "inbox_operations" => Next::and_advice(
@@ -142,7 +140,6 @@ impl Login<'_> {
                 .next()
                 .map(|(object, words)| (role, object, words))
         };
-        // The command's own role is tried first, then the roles that use the table.
         let found = [
             self.role,
             Role::Operator,

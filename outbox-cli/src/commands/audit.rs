@@ -90,7 +90,6 @@ impl ListOperationsCommand {
         let of_inbox = inbox_operations(&place)?;
         let listed = crate::admin::list_inbox_operations(&of_inbox, &filter, limit);
         rows.extend(place.ask(listed).await?);
-        // Both lists are sorted by id, so the newest rows overall are among the rows read.
         rows.sort_by_key(|row| std::cmp::Reverse(row.id));
         rows.truncate(limit.get() as usize);
         output::list(self.place.output, &rows)?;

@@ -124,7 +124,7 @@ impl PauseConsumerCommand {
                 Changed::new("pause", changed.into(), operation.id, what.to_owned()).say(self.place.output)
             }
         };
-        // The warning comes last, so the pause does not wait for NATS.
+        // The warning about an unknown consumer comes last, so the pause does not wait for NATS.
         warn_of_stranger(&place, &self.consumer).await;
         outcome
     }

@@ -56,11 +56,10 @@ impl fmt::Display for PartArgument {
 }
 
 impl PartArgument {
-    /// The part's migration table, and a table that the migrations create.
+    /// The migration table of outbox, writers or inbox, and a table that its migrations create.
     fn tables(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Outbox => ("outbox_migrations", Some("outbox_messages")),
-            // The migration creates a function, no table, and fails if the function exists.
             Self::Writers => ("outbox_writer_migrations", None),
             Self::Inbox => ("inbox_migrations", Some("inbox_messages")),
         }
@@ -184,7 +183,6 @@ async fn look(
         None => false,
     };
     let migrations = part.versions(names);
-    // Tables without any recorded migration were created by other means.
     let is_foreign = exists && !migrations.iter().any(|migration| noted.contains(migration));
     let rows = migrations.into_iter().map(|migration| MigrationRow {
         part,

@@ -23,7 +23,6 @@ use crate::output::say;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// An outbox and its store. NATS is connected on demand.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) outbox: Outbox,
@@ -34,12 +33,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens the selected or only outbox for reading: read-only sessions with a statement timeout.
     pub(super) async fn open(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Self::open_for(arguments, Sessions::Reading).await
     }
 
-    /// Opens the outbox for `migrate`, which may create a SQLite file.
     pub(super) async fn open_to_make(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Self::open_for(arguments, Sessions::Making).await
     }
@@ -49,7 +46,6 @@ impl Place {
         Self::connect(outbox, arguments.timeout, config.production, sessions, 1).await
     }
 
-    /// Opens the selected or only outbox for a change, and prints its name.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
         Ok(Self::open_for(arguments, Sessions::Writing).await?.for_change())
     }
@@ -220,7 +216,6 @@ impl Place {
         ));
     }
 
-    /// Events with visible payloads: linked into the program or listed in the file.
     pub(super) fn shown(&self) -> SensitiveFields {
         let mut fields = SensitiveFields::linked();
         for event in &self.outbox.section.events {

@@ -1,5 +1,5 @@
-//! `outbox prove`: the ledger of a span, from the inboxes of all outboxes in the file with the same
-//! stream.
+//! `outbox prove`: compares outbox, stream and inboxes over a time span. Outboxes of the file with
+//! the same stream are read for their inboxes.
 //!
 //! Invariant: the command only reads, with bounded memory.
 

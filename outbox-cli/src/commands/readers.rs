@@ -9,7 +9,8 @@ use super::place::Place;
 use super::stream;
 use super::stream_view::inboxes;
 
-/// Reads the inboxes of all `places` on the same stream, for a message and its stream sequence.
+/// For a message and its stream sequence, reads the inboxes of all outboxes in the file that
+/// publish to the same stream.
 pub(super) async fn of(
     place: &Place,
     places: &[Place],
@@ -38,7 +39,8 @@ pub(super) async fn of(
     }
     events.extend(earlier.iter().map(|(event, _)| *event));
     let view = inboxes(place, places, client.clone(), &events).await;
-    // Positions help only for delivered messages without an inbox row.
+    // The consumer's last sequences are read only for delivered messages without an inbox row,
+    // because other messages do not need them.
     let has_row = |reader: &Reader| {
         let mut rows = view.rows.iter();
         rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
@@ -53,12 +55,12 @@ pub(super) async fn of(
         open,
     )
     .await;
-    // Both reads use the same databases, so `view.unseen` already reports the same error.
+    // Sequences and inbox rows come from the same databases. If `view.unseen` has entries, it
+    // already contains the error of the sequences.
     if view.unseen.is_empty() {
         unseen.extend(uncounted);
     }
     unseen.extend(view.unseen);
-    // A paused consumer without a visible pause looks idle.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
     {
@@ -79,8 +81,9 @@ pub(super) async fn of(
     })
 }
 
-/// Adds the positions of consumers with strategy `sequence`, only for the message's source: other
-/// services may use the same aggregate name. Returns the positions that could not be read.
+/// Adds the last sequence of each consumer with strategy `sequence`, only for the message's source:
+/// other services may use the same aggregate name. Returns errors of inboxes that could not be
+/// read.
 async fn count(
     place: &Place,
     places: &[Place],
@@ -124,7 +127,6 @@ async fn count(
         let Some(reader) = readers.iter_mut().find(is_it) else {
             continue;
         };
-        // A consumer that moved to another database may have left an older position row.
         if reader.numbers.is_none_or(|known| known.last < position.last) {
             reader.numbers = Some(Numbers {
                 last: position.last,

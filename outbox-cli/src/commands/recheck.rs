@@ -60,7 +60,6 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
     }
 }
 
-/// The advice removes a limit per subject, because a doubled limit would be reached again.
 fn raised(edit: impl Fn(&str) -> Command, limit: &Limit) -> Next {
     match limit {
         Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),

@@ -103,11 +103,9 @@ impl ReconcileCommand {
         let scope = OperationScope::messages(scope);
         let begun = Operation::new(OperationKind::Reconcile, scope, self.make.intent.intent());
         place.ask(place.store.write_down(&begun)).await?;
-        // Acknowledged messages stay published; a second run publishes the rest.
         let found =
             reconcile::reconcile(&place.store, publisher, publisher, span, self.consumers_remember).await;
         if matches!(found, Err(ReconcileError::Forgotten { .. })) {
-            // The span was rejected before any change.
             place.ask(place.store.finish(begun.id, 0)).await?;
         }
         let found = place.carry_out(std::future::ready(found)).await?;

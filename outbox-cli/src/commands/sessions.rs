@@ -11,9 +11,7 @@ use sea_orm::{ConnectOptions, DatabaseConnection, SqlxSqliteConnector};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sessions {
-    /// Read-only sessions with a statement timeout.
     Reading,
-    /// Sessions with all rights of the login.
     Writing,
     /// As `Writing`, and may create a SQLite file if the address allows it.
     Making,
@@ -72,8 +70,8 @@ fn lock_wait(timeout: Duration) -> Duration {
     (timeout / 5 * 4).min(Duration::from_hours(24))
 }
 
-/// Makes server sessions read-only with a statement timeout. SQLite has no such timeout; the
-/// caller stops waiting.
+/// Makes server sessions read-only with a statement timeout. SQLite has no statement timeout, so
+/// the caller limits its wait.
 fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
     let millis = statement_max.as_millis().to_string();
     options.map_sqlx_postgres_opts(move |session| {
@@ -89,8 +87,8 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
                 (&mut *session)
                     .execute("SET SESSION TRANSACTION READ ONLY")
                     .await?;
-                // MariaDB has the setting `max_statement_time` (seconds), MySQL the other
-                // (milliseconds).
+                // MariaDB limits statements by `max_statement_time` (seconds), MySQL by
+                // `max_execution_time` (milliseconds).
                 let mariadb = format!("SET SESSION max_statement_time = {seconds:.3}");
                 if session.execute(AssertSqlSafe(mariadb)).await.is_err() {
                     let millis = seconds * 1000.0;

@@ -28,7 +28,7 @@ const RATE_OVER: Duration = Duration::from_secs(2);
 /// Arguments of `outbox status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusCommand {
-    /// The outbox; all of the file, unless one is named.
+    /// The outbox to check; without `--outbox`, all outboxes of the file.
     #[command(flatten)]
     pub place: PlaceArguments,
 }

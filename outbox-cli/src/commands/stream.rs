@@ -89,7 +89,7 @@ pub(super) async fn rows(place: &Place, client: Client) -> Result<Vec<ConsumerRo
     }
 }
 
-/// As [`rows`], but observes doubtful consumers again for up to [`WATCHED_MAX`].
+/// As [`rows`], but observes consumers whose state is unclear again, for up to [`WATCHED_MAX`].
 pub(super) async fn watched(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
     let consumers = consumers_of(place, client.clone())?;
     let mut rows = rows(place, client).await?;

@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 12;
 /// The relay registry compares this many characters of a source.
 const SOURCE_CHARS_MAX: usize = 255;
 
-/// Environment variables as a value.
+/// A copy of the environment variables, so that tests can pass other variables.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 

@@ -87,7 +87,6 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
 }
 
 pub(crate) fn say(words: &str) {
-    // If standard error is closed, the failure cannot be reported.
     let _ = writeln!(std::io::stderr(), "{}", harmless(words));
 }
 

@@ -161,7 +161,8 @@ fn the_environment_wins_over_the_file() {
     assert!(!format!("{config:?}").contains("sqlite://"));
 }
 
-/// Without the check, messages of one database would go to another outbox's stream.
+/// If `DATABASE_URL` overrode the address in the file, messages of one database would go to another
+/// outbox's stream.
 #[test]
 fn general_variable_never_overrides_an_outbox_address() {
     let text = "[[outbox]]\nname = \"a\"\ndatabase_url = \"sqlite://file\"\n[[outbox]]\nname = \"b\"";

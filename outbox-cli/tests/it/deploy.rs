@@ -77,7 +77,6 @@ fn image_uses_existing_options() {
         line_with(CONTAINERFILE, "COPY --from=build /src/"),
         "COPY --from=build /src/target/*-unknown-linux-musl/release/outbox /usr/local/bin/outbox"
     );
-    // The image has no user list, so the numeric id must match the manifest.
     let (_, user) = line_with(CONTAINERFILE, "USER ").split_once(' ').unwrap();
     let user = user.split_once(':').unwrap().0;
     assert_eq!(line_with(MANIFEST, "runAsUser:"), format!("runAsUser: {user}"));

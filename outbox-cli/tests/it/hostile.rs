@@ -530,7 +530,6 @@ async fn program_relay_uses_hints() {
     program.until_ready().await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     eventually("a hint in the log", async || {
-        // The program may not be subscribed yet for the first hints.
         client.publish(hints::DEFAULT_SUBJECT, "".into()).await.unwrap();
         client.flush().await.unwrap();
         program.log().contains("a hint wakes the relays")

@@ -342,7 +342,8 @@ async fn logged_messages_without_log_relay_are_stuck() {
     assert!(doctor[1].contains("does not publish the inserts"), "{doctor:?}");
     place.execute(&publication.replace(" (id)", "")).await;
 
-    // The changed default simulates a restore of the table alone.
+    // Changing the default of column `status` simulates a restore of `outbox_messages` without the
+    // other tables.
     place
         .execute(&format!(
             "ALTER TABLE {}.outbox_messages ALTER COLUMN status SET DEFAULT 0",
@@ -390,7 +391,7 @@ async fn logged_messages_without_log_become_pending() {
     }
 }
 
-/// Without the check, the relay would wait forever without an error.
+/// Without the check for the log's tables and slot, the relay would wait forever without an error.
 #[tokio::test]
 async fn relay_without_log_setup_fails_with_next_step() {
     let Some(place) = Place::open(Kind::Logical).await else {

@@ -27,7 +27,6 @@ async fn dashboard_shows_running_and_stopped_log_relay() {
     relay.terminate();
     assert_eq!(relay.end().await.code(), Some(0), "{}", relay.log());
     place.record(2).await;
-    // The dashboard reads the log every ten seconds.
     eventually("a log without reader", async || {
         let (_, after) = served.get("/", &[]).await;
         after.contains("no relay reads the log; ") && after.contains("log.read = true")

@@ -17,7 +17,6 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Postgres,
-    /// PostgreSQL with a readable log.
     Logical,
     MariaDb,
     Sqlite,
@@ -172,7 +171,6 @@ impl Place {
 
     pub(crate) async fn close(self) {
         let client = EventStream::new(&self.name).connect(&self.nats).await.unwrap();
-        // A test may end before the stream exists.
         let _ = jetstream::new(client).delete_stream(&self.name).await;
         if let Some(drop) = &self.drop {
             self.db.execute_unprepared(drop).await.unwrap();

@@ -90,7 +90,6 @@ async fn relay_with_another_stream_is_refused() {
     place.close().await;
 }
 
-/// The setup is a copied configuration: another server, the same stream name.
 #[tokio::test]
 async fn stream_of_another_server_is_rejected() {
     let Some(place) = Place::open(Kind::Postgres).await else {
@@ -324,7 +323,6 @@ async fn json_log_line_is_an_object_with_outbox_name() {
     assert!(lines.iter().any(|line| line["threadName"] == "shop"), "{log}");
 }
 
-/// The second outbox may not create its stream, which also ends the first outbox.
 #[tokio::test]
 async fn failed_outbox_start_stops_other_outboxes() {
     let Some(place) = Place::open(Kind::Sqlite).await else {

@@ -24,7 +24,6 @@ fn printed() -> String {
 fn analyze(program: &str, arguments: &[&str], unit: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("outbox-relay.service");
-    // `systemd-analyze verify` checks that the program exists.
     let unit = unit.replace("/usr/local/bin/outbox", env!("CARGO_BIN_EXE_outbox"));
     std::fs::write(&file, unit).unwrap();
     Command::new(program).args(arguments).arg(&file).output().unwrap()
@@ -139,7 +138,7 @@ async fn unit_permits_all_system_calls_of_the_relay() {
         ("NATS_URL", nats.as_str()),
         ("NOTIFY_SOCKET", socket.to_str().unwrap()),
     ];
-    // With `-D`, the child of this test is the relay itself.
+    // With strace's option `-D`, the child process of this test is the relay itself.
     let mut traced = Command::new(strace);
     traced.args(["-D", "-f", "-c", "-o"]).arg(&table);
     traced.arg(env!("CARGO_BIN_EXE_outbox"));

@@ -36,7 +36,6 @@ impl Empty {
         place.execute(&format!("DROP SCHEMA {}", place.name)).await;
         let config = file().replace("SHOP", &place.name);
         let config = config.replace("\"shop\"", &format!("\"{}\"", place.name));
-        // Outbox names are short and unknown to servers.
         let config = config.replacen(&format!("name = \"{}\"", place.name), "name = \"shop\"", 1);
         std::fs::write(place.folder.path().join("outbox.toml"), &config).unwrap();
         Some(Self {
@@ -125,7 +124,6 @@ impl Empty {
             discard: stream::DiscardPolicy::New,
             duplicate_window: Duration::from_mins(10),
             max_age: Duration::from_hours(14 * 24),
-            // The test server has less space than the guide page assumes.
             max_bytes: 1 << 20,
             ..stream::Config::default()
         };

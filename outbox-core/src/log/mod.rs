@@ -19,8 +19,8 @@ pub struct Position(pub u64);
 ///
 /// * Each committed message of the log comes once per reading, unless the stored position has
 ///   passed it. Transactions come in commit order, their messages in recording order.
-/// * A reading without further messages returns its position ([`LogEvent::Idle`]), at its start and
-///   after unrelated writes.
+/// * A reading that finds no further messages returns its position ([`LogEvent::Idle`]): at its
+///   start and after writes to other tables.
 /// * **Cancel-safe.** A dropped future leaves no open transaction and no half write.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait MessageLog: Send + Sync + 'static {
@@ -36,8 +36,8 @@ pub trait MessageLog: Send + Sync + 'static {
     /// delivered become pending in the table: messages may come twice, but none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Returns a log position after everything committed before this call. A running reading
-    /// reaches it without further messages.
+    /// Returns a log position after everything committed before this call. A reader reaches this
+    /// position even if no further message is committed.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Reads table rows that decide whether log messages may be published. Takes no locks.
@@ -62,8 +62,8 @@ pub trait LogReader: Send + 'static {
     /// Returns the next entry. Cancel-safe. An error ends the reading.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, and frees the log up to `position`.
-    /// Fails if another reading has begun.
+    /// Stores that all messages up to `position` were published or moved to the table, and frees
+    /// the log up to `position`. Fails if another reading has begun.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns the disk space kept for the log.
@@ -105,12 +105,13 @@ impl LogEvent {
 pub struct LoggedMessage {
     /// The message id, even of an unreadable row.
     pub id: MessageId,
-    /// As fetched from the table: no attempts or failures, `waited` false, `age` zero.
+    /// The row as if fetched from the table at first: attempts and failures 0, `waited` false,
+    /// `age` zero.
     pub row: FetchedRow,
     /// Recording transaction's number.
     pub transaction: u64,
-    /// Smallest stored position that has passed the message: at most the end of its transaction,
-    /// and after the ends of earlier transactions.
+    /// Smallest stored position at which the message counts as passed. It follows the ends of
+    /// earlier transactions and is at most the end of this message's transaction.
     pub passed_from: Position,
     /// Recording time by database clock.
     pub created_at: OffsetDateTime,

@@ -4,21 +4,17 @@
 //!
 //! # Contract
 //!
-//! The table relay:
-//!
-//! * registers both relays as one, with the worse health;
-//! * checks the destinations of other relays;
-//! * retries, blocks, pauses and dead-letters messages;
-//! * reports the gauges of leases, pauses and backlog.
-//!
-//! The source relay:
-//!
-//! * has no registration; its store calls [`SecondSource::announce`];
-//! * gets no lease before [`SecondSource::agrees_within`];
-//! * settles a message as published, or with [`Verdict::Waits`], which moves the message to the
-//!   table;
-//! * reports only the counters of publishes;
-//! * publishes nothing after [`SecondSource::interrupt`] until a renewal proves its leases.
+//! * The table relay registers both relays as one, with the worse health of the two.
+//! * The table relay checks the destinations of other relays.
+//! * The table relay retries, blocks, pauses and dead-letters messages.
+//! * The table relay reports the gauges of leases, pauses and backlog.
+//! * The source relay has no registration; its store calls [`SecondSource::announce`].
+//! * The source relay gets no lease before [`SecondSource::agrees_within`] returns true.
+//! * The source relay settles a message as published, or with [`Verdict::Waits`], which moves the
+//!   message to the table.
+//! * The source relay reports the counters of publishes and no other metric.
+//! * After [`SecondSource::interrupt`] the source relay publishes nothing until a renewal proves
+//!   its leases.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -51,7 +51,8 @@ impl fmt::Display for Aggregate {
 mod tests {
     use super::*;
 
-    /// Stored rows contain partitions: a change loses message order.
+    /// Rows store their partition. If the hash changes, the messages of an aggregate get two
+    /// partitions and lose their order.
     #[test]
     fn partitions_are_frozen() {
         let partition = |id: &str| Aggregate::new("order", id).partition();

@@ -66,7 +66,8 @@ where
     }
 }
 
-/// Compares Rust paths: a manual implementation may have several events with one payload.
+/// Compares the Rust types of payloads, because a manual implementation may have several event
+/// types with one payload type.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
     if T::DESCRIPTORS.len() < 2 {
         return None;

@@ -25,7 +25,8 @@ pub struct NotFinite {
 #[doc(hidden)]
 pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     let bytes = serde_json::to_vec(value)?;
-    // serde_json writes NaN and infinity as `null`, so most values need no second pass.
+    // serde_json writes NaN and infinity as `null`. A payload without `null` therefore needs no
+    // second pass.
     if bytes.windows(4).any(|word| word == b"null")
         && let Err(Stop::NotFinite(mut path)) = value.serialize(Finite)
     {
@@ -241,7 +242,7 @@ impl ser::Serializer for Finite {
         Ok(())
     }
 
-    /// As serde_json, because some types serialize differently otherwise.
+    /// True as in serde_json, because some types serialize differently for binary formats.
     fn is_human_readable(&self) -> bool {
         true
     }

@@ -27,8 +27,6 @@ pub struct Disagreement {
 }
 
 impl Disagreement {
-    /// Whether only the stream instances differ: the other relay may not yet know the recreated
-    /// stream.
     pub(super) fn is_of_instances(&self) -> bool {
         let instance = self.destination.instance.clone();
         let other = Destination {
@@ -66,7 +64,8 @@ pub(super) fn disagreement(
 ) -> Option<Disagreement> {
     let own = relays.iter().find(|relay| relay.owner == owner);
     let name = own.and_then(|relay| relay.name.clone());
-    // A store may cut and escape destinations, so stored destinations are compared.
+    // A store may shorten and escape destinations, so this relay's destination is compared as
+    // stored.
     let registration = own.map_or(&*announcement.registration, |own| &own.registration);
     let destination = registration.destination.clone()?;
     let other = relays.into_iter().find(|relay| {

@@ -5,7 +5,7 @@
 //! partition moves.
 //!
 //! A relay without partitions recovers by a probe, which only reads, and a trial, which publishes.
-//! The trial starts at the earliest `lease_ttl` after the handover. The first delivery ends the
+//! Between the handover and the trial lies at least one `lease_ttl`. The first delivery ends the
 //! trial as recovered. The first failure not caused by a message ends the trial as unhealthy. After
 //! `lease_ttl + store_timeout` the trial ends, as unhealthy only if the broker rejected every
 //! message.
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 use crate::store::{RelayHealth, Relays};
 
-/// Short enough that health reports the failure between two probes.
+/// Maximum interval between probes. It is shorter than the time for which health reports a failure.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum interval between trials: a failing trial delays its messages.
@@ -26,7 +26,6 @@ const TRIAL_MAX: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Checkup {
     patience: Duration,
-    /// Duration of a trial, longer than a failure takes to show.
     trial: Duration,
     state: State,
     proved_at: Option<Instant>,
@@ -83,8 +82,8 @@ impl Checkup {
         }
     }
 
-    /// Whether publishing succeeded within half of the lease time. In the other half, an unhealthy
-    /// relay reads whether its trial succeeded.
+    /// Whether publishing succeeded within half of `patience`. The rest of that time lets an
+    /// unhealthy relay read whether its trial succeeded.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
@@ -101,12 +100,14 @@ impl Checkup {
                 self.turn_unhealthy(rng);
                 true
             }
-            // Its own messages flow, and no other probe might follow the failed probe.
+            // The relay's messages are published again, so it recovers. It does not wait for
+            // another probe, which might never come.
             (State::Unhealthy, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
             }
-            // No message to try: other relays may keep them until a relay is healthy.
+            // The trial had no message, because other relays may keep all messages until a relay is
+            // healthy. So the relay counts as recovered.
             (State::Recovering, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
@@ -167,9 +168,9 @@ impl Checkup {
         is_trial
     }
 
-    /// Probes let a relay recover, show unhealthy relays that this relay works, and detect a
-    /// recreated stream. An unhealthy relay with partitions probes only if nothing has succeeded or
-    /// failed for four times `patience` since `failed_at`.
+    /// A probe lets the relay recover and detects a recreated stream. Unhealthy relays read from it
+    /// that this relay works. An unhealthy relay with partitions probes only if nothing has
+    /// succeeded or failed for four times `patience` since `failed_at`.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,
@@ -239,7 +240,8 @@ mod tests {
         );
     }
 
-    /// Without this rule two unhealthy relays may wait for each other forever.
+    /// If publishing did not end the unhealthy state, two unhealthy relays could wait for each
+    /// other forever.
     #[tokio::test(start_paused = true)]
     async fn relay_with_flowing_messages_recovers_after_failed_probe() {
         let lease_ttl = Duration::from_secs(15);

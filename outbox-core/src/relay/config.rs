@@ -72,7 +72,7 @@ pub struct RelayConfig {
     /// in memory. More than 0, default 32 MiB.
     pub buffer_bytes: usize,
     /// Maximum interval between idle polls: the publish latency of commits in other processes.
-    /// Delayed messages and back-offs are polled at least every fifth interval. More than 0,
+    /// Delayed messages and back-offs are polled at least once per 5 × `poll_max`. More than 0,
     /// default 1 s.
     pub poll_max: Duration,
     /// Policy of event types without entry in `policies`.
@@ -88,8 +88,9 @@ pub struct RelayConfig {
     /// database fails, for this long. Default 5 min.
     pub stuck_after: Duration,
     /// Whether the relay starts although a live relay of the outbox has another destination or
-    /// source. Each message then goes to the destination of the relay that owns its partition. Only
-    /// for a move without a pause: set on new relays, then stop old relays. Default false.
+    /// source. Each message then goes to the destination of the relay that owns its partition. Set
+    /// it only to move without a pause: start new relays with this setting, then stop old relays.
+    /// Default false.
     pub allow_other_destination: bool,
     /// Messages per fetch.
     #[doc(hidden)]

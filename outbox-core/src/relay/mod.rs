@@ -191,7 +191,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     ///
     /// # Errors
     ///
-    /// Only at the start, for problems that need an operator:
+    /// `run` fails only at the start, for problems that need an operator:
     ///
     /// * [`RelayError::Catalogue`] or [`RelayError::Config`];
     /// * [`RelayError::Store`] if the database is not set up, rejects the login or is not trusted
@@ -229,7 +229,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] at the first failure:
     /// settled messages stay settled, other messages stay pending. If the database rejects a single
-    /// verdict ([`StoreError::Refused`]), the error follows all other messages.
+    /// verdict ([`StoreError::Refused`]), `drain` processes all other messages before it returns
+    /// the error.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)

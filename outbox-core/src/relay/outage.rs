@@ -53,7 +53,7 @@ pub(super) struct StoreOutage {
     failures: [u32; Activity::COUNT],
     failing_since: [Option<Instant>; Activity::COUNT],
     pub(super) outage: Outage,
-    /// While set, nothing is sent until the given verdicts are recorded.
+    /// Set after a failed settlement: no message is sent until the pending verdicts are recorded.
     pub(super) settle_after: Option<Instant>,
 }
 
@@ -85,7 +85,8 @@ impl StoreOutage {
         self.failing_since = Default::default();
     }
 
-    /// Ends the settling failure: only the next settlement shows whether settling still fails.
+    /// Settling no longer counts as failing, because no verdict is left. Only the next settlement
+    /// shows whether settling still fails.
     pub(super) fn forget_settling(&mut self) {
         self.failing_since[Activity::Settling as usize] = None;
         self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);

@@ -1,8 +1,9 @@
 //! The partitions that this relay owns, and until when it may rely on its leases.
 //!
 //! Invariants: the relay trusts a lease for less time than granted. The trusted time starts before
-//! the request, by the monotonic clock, and ends at a [`suspension`](super::suspension). A surplus
-//! partition is released only without messages in flight.
+//! the relay requests the lease, by the monotonic clock, and ends at a
+//! [`suspension`](super::suspension). A surplus partition is released only without messages in
+//! flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,10 +18,8 @@ use crate::store::{
     Announcement, Lease, OutboxStore, OwnerId, Pause, RelayHealth, Relays, StoreError, within,
 };
 
-/// Search interval while other relays or foreign partitions exist.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// Maximum time for releasing messages of ended pauses, which delays a renewal.
 const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -28,7 +27,6 @@ pub(super) struct Ownership {
     terms: Terms,
     leases: Vec<Lease>,
     clocks: Clocks,
-    /// Moment before the request that granted or renewed the oldest lease.
     granted: Moment,
     noticed: Duration,
     leaving: BTreeSet<u16>,
@@ -47,7 +45,8 @@ struct Terms {
     ttl: Duration,
     /// Renewal timeout, at most a third of `ttl`: time for another try.
     bound: Duration,
-    /// Whether the relay shares partitions. Otherwise it keeps all free partitions until it ends.
+    /// Whether the relay shares partitions. A relay that does not share keeps all free partitions
+    /// until it ends.
     shares: bool,
     allows_others: bool,
 }
@@ -67,9 +66,7 @@ struct Known {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
-    /// No publish starts after this time.
     pub(super) start: Instant,
-    /// No publish is awaited after this time.
     pub(super) confirm: Instant,
 }
 
@@ -91,7 +88,7 @@ pub(super) struct Renewal {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The same renewal may acquire lost partitions again.
+    /// Partitions lost before this renewal. The renewal may have acquired some of them again.
     pub(super) lost: Vec<u16>,
     pub(super) taken: usize,
     pub(super) leaving: Vec<u16>,
@@ -167,7 +164,8 @@ impl Ownership {
     fn slept(&self) -> Duration {
         let ahead = self.clocks.lead().saturating_sub(self.granted.lead);
         let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
-        // Smaller differences are clock drift, covered by the deadlines.
+        // A difference of at most `ttl / 20` between the clocks is drift, which the lease deadlines
+        // cover.
         if slept > self.terms.ttl / 20 {
             slept
         } else {
@@ -305,7 +303,8 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// No message of these partitions may be in flight.
+    /// Removes the leases of `partitions`. The caller ensures that no message of `partitions` is in
+    /// flight.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
@@ -344,7 +343,7 @@ impl Renewal {
         self.renew.is_some()
     }
 
-    /// If the relay crashes meanwhile, the new leases expire.
+    /// If the relay crashes during this call, leases that the call has acquired expire.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.terms.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
@@ -364,7 +363,8 @@ impl Renewal {
             let acquired = store.acquire(self.terms.owner, self.terms.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
-                // Not a renewal error: without renewal, the relay would send nothing.
+                // A failed acquisition does not fail the renewal, because without renewed leases
+                // the relay would send nothing.
                 Err(error) => self.trouble = Some(error),
             }
         }

@@ -14,8 +14,6 @@ use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
 const TRIALS_SILENT: usize = 16;
-/// Publishes tried while the broker rejects: publishable messages may wait behind rejected
-/// messages.
 const TRIALS_REFUSING: usize = 256;
 const TRIALS_REFUSING_AGAIN: usize = 64;
 const REFUSALS_MAX: u32 = 16;
@@ -66,7 +64,6 @@ pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig)
     }
 }
 
-/// An unreadable row has no trustworthy event type.
 fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
     match &row.message {
         Ok(message) => config.policy_of(&message.event_type),
@@ -126,7 +123,6 @@ impl Breaker {
         }
     }
 
-    /// A few rejections are no failure of the broker.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
@@ -175,7 +171,7 @@ impl Breaker {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// While true, messages without a rejection go first.
+    /// While the broker rejects messages, messages that were not rejected before are sent first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }

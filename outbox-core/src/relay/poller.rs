@@ -14,7 +14,6 @@ use crate::telemetry;
 
 const WAITING_IDLE_FACTOR: u32 = 5;
 
-/// Vain wake-ups until `poll_min` applies.
 const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -29,7 +28,8 @@ pub(super) struct Poller {
     by_wake: bool,
     vain: u32,
     polled_at: Instant,
-    /// By query: whether the last poll that began with nothing in flight found nothing.
+    /// Indexed by [`Query`]: whether the last poll found no rows, and began without messages in
+    /// flight.
     ended: [bool; 2],
 }
 

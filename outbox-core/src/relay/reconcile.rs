@@ -5,8 +5,8 @@
 //!
 //! Not guaranteed:
 //!
-//! * The position in the stream: lost messages follow other messages. They are republished in
-//!   sequence per aggregate, within the clock skew of their writers.
+//! * Stream order: a republished message follows messages that are on the stream already. Per
+//!   aggregate, messages are republished in sequence, within the clock skew of their writers.
 //! * A message deleted from the stream within the duplicate window: the broker drops its copy as a
 //!   duplicate. Run again after the window.
 
@@ -47,8 +47,8 @@ pub struct Reconciled {
     pub missing: u64,
     /// Missing messages now stored.
     pub published: u64,
-    /// Missing messages dropped as duplicates: published meanwhile, or deleted within the duplicate
-    /// window.
+    /// Missing messages that the broker dropped as duplicates: published during the run, or deleted
+    /// from the stream within the duplicate window.
     pub dropped: u64,
 }
 
@@ -156,8 +156,8 @@ struct Pages<'a, S> {
 
 impl<'a, S: OutboxAdmin> Pages<'a, S> {
     async fn start(store: &'a S, log: &impl StreamLog, span: Span) -> Result<Self, ReconcileError> {
-        // The stream is read first. So a message published between both reads looks missing, and
-        // the broker drops its copy.
+        // The stream is read before the outbox. A message published between the two reads looks
+        // missing, and the broker drops its copy.
         let on_stream = log
             .message_ids(span.from - CLOCK_SLACK)
             .await

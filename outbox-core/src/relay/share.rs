@@ -1,7 +1,7 @@
 //! The share of the partitions that a relay acquires and keeps.
 //!
-//! Invariants: the shares of all live relays cover all partitions. A relay acquires no more than it
-//! keeps, and hands over only to relays with a recent success.
+//! Invariants: the shares of all live relays cover all partitions. A relay does not acquire
+//! partitions above its share, and hands over only to relays with a recent success.
 
 use crate::message::PARTITIONS;
 use crate::store::{RelayHealth, Relays};

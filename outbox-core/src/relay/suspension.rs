@@ -1,7 +1,7 @@
 //! Detects that the machine was suspended: leases expire, but the monotonic clock may stop.
 //!
-//! Invariant: the wall clock only shortens the time for which a lease is trusted. If both clocks
-//! stop, as in a paused virtual machine, the suspension is not detected.
+//! Invariant: the wall clock only shortens the time for which a lease is trusted. If monotonic
+//! clock and wall clock both stop, as in a paused virtual machine, the suspension is not detected.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -23,7 +23,6 @@ impl Clocks {
 }
 
 impl Default for Clocks {
-    /// Tests pause Tokio's clock.
     fn default() -> Self {
         let (wall, monotonic) = (SystemTime::now(), Instant::now());
         Self::new(move || {

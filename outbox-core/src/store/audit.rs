@@ -40,7 +40,8 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 pub trait OutboxAudit: OutboxReader {
     /// Processes at most `at_most` messages of a retry, skip or replay, in row id order, in
     /// transactions of at most 1,000. Returns the new state; call again until
-    /// [`Operation::is_finished`]. A stored position and count override `operation`.
+    /// [`Operation::is_finished`]. If the operation is stored already, its stored position and
+    /// count are used instead of those in `operation`.
     ///
     /// # Errors
     ///
@@ -184,7 +185,7 @@ impl Intent {
     }
 }
 
-/// Every database accepts the result.
+/// Returns text that every database accepts: without NUL, and of limited length.
 fn stored(text: &str) -> String {
     let storable = text.trim().chars().filter(|c| *c != '\0');
     storable.take(INTENT_CHARS_MAX).collect()
@@ -335,7 +336,7 @@ impl Operation {
         self.finished_at.is_some()
     }
 
-    /// Messages that may still change, if bounded.
+    /// Number of messages that may still change; `None` if the operation has no maximum.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let first = self.scope.first.map(NonZeroU64::get);
@@ -368,7 +369,8 @@ pub struct OperationMessages {
 }
 
 impl OperationMessages {
-    /// `named` counts; `messages` are the found rows.
+    /// Compares the ids recorded by the operation (`named`) with the rows found for them
+    /// (`messages`).
     #[must_use]
     pub fn new(named: &[MessageId], messages: Vec<StoredMessage>) -> Self {
         Self {

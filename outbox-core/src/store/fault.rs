@@ -15,7 +15,7 @@ const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// Never written by this library.
+    /// A row with values that this library never writes.
     #[error("{0}")]
     Damaged(String),
     /// A malformed or reserved header name (`Nats-Rollup`, `ce-id`), or CR, LF or NUL in a value.

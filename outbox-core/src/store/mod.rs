@@ -61,7 +61,8 @@ pub use relay::{
 };
 pub use setup::{SetupKind, SetupProblem};
 
-/// Leases partitions, returns due messages, records verdicts. Not meant for `dyn`.
+/// Leases partitions, returns due messages, stores the results of publishes (verdicts). Not meant
+/// for `dyn`.
 ///
 /// # Contract
 ///
@@ -75,8 +76,8 @@ pub use setup::{SetupKind, SetupProblem};
 /// * **Durable.** A returned message survives a crash of the database, even if the database shows
 ///   commits that are not durable.
 /// * **Bounded.** One fetch reads at most `limit` pending rows beyond the rows in flight, or one
-///   row per leased partition if there are more partitions. Waiting or delayed messages and foreign
-///   partitions do not count.
+///   row per leased partition if more than `limit` partitions are leased. Waiting or delayed
+///   messages and foreign partitions do not count.
 /// * **Short.** No method leaves a transaction open.
 /// * **Abandoned calls.** A relay drops a call after `RelayConfig::store_timeout`. The store then
 ///   closes the unanswered connection.
@@ -186,7 +187,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// Longest lease and announcement. A later end means that the store's clock was set back.
+/// Longest lease and announcement. If one ends later, the store's clock was set back.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of a partition.
@@ -208,7 +209,8 @@ pub struct FetchRequest<'a> {
     /// The fetch stops after the row that exceeds these payload bytes, but returns at least one
     /// row.
     pub bytes: usize,
-    /// Unsettled due rows, sorted; treated as returned before. Must not contain rows of
+    /// Due rows that an earlier fetch has returned and that are not settled, sorted. The fetch
+    /// skips them and may return later messages of their aggregates. Must not contain rows of
     /// [`Fetched::waits`]: messages behind such rows would look due.
     pub in_flight: &'a [RowKey],
 }
@@ -236,7 +238,8 @@ pub struct Fetched {
     /// Publishable messages, in sequence order per aggregate.
     pub due: Vec<FetchedRow>,
     /// Delayed messages and messages of blocked aggregates, with [`Verdict::Waits`]. The relay
-    /// settles these verdicts at once, so no fetch meets the messages before they are due.
+    /// settles these verdicts at once, so that no later fetch reads the messages before they are
+    /// due.
     pub waits: Vec<Settlement>,
     /// Whether a bound ended the fetch.
     pub more: bool,
@@ -322,7 +325,7 @@ pub struct PurgeRequest {
     pub older_than: Option<Duration>,
     /// Minimum age of deduplication keys.
     pub keys_older_than: Duration,
-    /// The last [`Purged::next`]; `None` begins a round.
+    /// [`Purged::next`] of the previous call; `None` starts a new pass over the table.
     pub after: Option<MessageId>,
     /// Maximum messages to read. A dropped day counts as one.
     pub limit: NonZeroU32,
@@ -413,7 +416,7 @@ pub enum StoreError {
     /// Unreadable data of another program.
     #[error("unexpected data in the outbox: {context}")]
     Corrupt {
-        /// Finding and place.
+        /// What is unexpected, and in which row or column.
         context: String,
     },
 }
@@ -427,7 +430,7 @@ pub struct RowKey {
     pub id: Option<MessageId>,
 }
 
-/// A verdict on a message.
+/// The result of a publish (verdict) for one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The row id.

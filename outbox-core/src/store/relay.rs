@@ -57,7 +57,7 @@ pub enum RelayHealth {
 }
 
 impl RelayHealth {
-    /// By number.
+    /// All values, sorted by stored number.
     pub const ALL: [Self; 4] = [Self::Healthy, Self::Unknown, Self::Recovering, Self::Unhealthy];
 
     /// A lower-case word.
@@ -87,9 +87,9 @@ pub struct Relays {
     pub unknown: u32,
     /// Announced [`RelayHealth::Recovering`].
     pub recovering: u32,
-    /// Announced [`RelayHealth::Unhealthy`].
+    /// Live relays that announced [`RelayHealth::Unhealthy`].
     pub unhealthy: u32,
-    /// With another [`Destination`] than the caller.
+    /// Live relays with another [`Destination`] than the caller.
     pub disagreeing: u32,
 }
 
@@ -179,7 +179,7 @@ pub enum TroubleClass {
 }
 
 impl TroubleClass {
-    /// The stored word: `database`, or the broker's failure class.
+    /// The text stored for the class: `database`, or the broker's failure class.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -205,11 +205,12 @@ pub struct RelayTrouble {
     pub class: TroubleClass,
     /// Last error, bounded by [`storable_error`](super::storable_error).
     pub error: String,
-    /// Failure duration when announced or read.
+    /// How long the relay had been failing when the announcement was sent, or when the store was
+    /// read.
     pub failing_for: Duration,
 }
 
-/// Sent with each lease renewal.
+/// Health and settings that a relay sends to the store with each lease renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// Current health.
@@ -220,7 +221,7 @@ pub struct Announcement {
     pub trouble: Option<RelayTrouble>,
 }
 
-/// Without a registration.
+/// An announcement with this health and without a registration.
 impl From<RelayHealth> for Announcement {
     fn from(health: RelayHealth) -> Self {
         Self {

@@ -41,7 +41,7 @@ pub enum SetupKind {
     LogMissing,
     /// A replication slot waits for open transactions.
     OpenTransactions,
-    /// Wrong operation for the call.
+    /// The kind of the operation does not fit the called method.
     Operation,
 }
 

@@ -178,9 +178,9 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
     serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// Inserts a dead letter. The insert waits for an open transaction with the same primary key.
-/// Contents that the database rejects are inserted as [`Form::Plain`], or the message would be
-/// dead-lettered again forever.
+/// Inserts a dead letter. If an open transaction has inserted the same primary key, the insert
+/// waits for its end. Contents that the database rejects are inserted as [`Form::Plain`], or the
+/// message would be dead-lettered again forever.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -240,7 +240,7 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// ASCII only, without the names decoded from the message.
+    /// Dead letter in ASCII only, without event type and other values decoded from the message.
     Plain,
 }
 

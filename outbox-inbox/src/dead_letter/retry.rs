@@ -29,8 +29,8 @@ pub(crate) struct StoredDeadLetter {
 }
 
 impl StoredDeadLetter {
-    /// Whether this letter comes from an older stream: it has the smaller number and the later
-    /// stream sequence. Only numbers of one source are comparable.
+    /// Whether this letter comes from an older stream: compared with `other`, its sequence number
+    /// is smaller and its stream sequence is later. Only numbers of one source are comparable.
     pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
         let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
         let numbers = self.sequence.zip(other.sequence);
@@ -48,7 +48,8 @@ impl StoredDeadLetter {
 ///
 /// A recreated stream counts from 1 again. A letter is therefore skipped while a marked letter of
 /// its aggregate has a smaller number and a later stream sequence. A letter whose retry is running
-/// is open; its process compares both with [`StoredDeadLetter::is_of_older_stream_than`].
+/// has status open and is not compared by the query. The process that runs it compares it with
+/// [`StoredDeadLetter::is_of_older_stream_than`].
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -123,8 +124,9 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
-    // With stale statistics, PostgreSQL would run the subquery for every letter. A limit that
-    // PostgreSQL cannot estimate forces index order.
+    // With stale statistics, PostgreSQL would run the subquery on older letters for every letter.
+    // PostgreSQL cannot estimate the limit of the inner query, so it reads the letters in index
+    // order.
     sql.push(&match postgres {
         true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
         false => format!(" FROM {letters} l WHERE l.consumer = "),
@@ -156,8 +158,8 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
 }
 
-/// Appends whether a letter belongs to one of `aggregates`: NULL for a letter without an aggregate.
-/// The condition never selects an index.
+/// Appends to the query a condition: whether a letter belongs to one of `aggregates` (NULL for a
+/// letter without an aggregate). Databases never select an index by this condition.
 fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
     sql.push("(l.aggregate_type, l.aggregate_id) IN (");
     if inbox.backend() == DbBackend::MySql {
@@ -254,7 +256,7 @@ pub(crate) async fn claim(
     if inbox.revive(tx, key).await? {
         return Ok(Outcome::Revived);
     }
-    // The claim waits for an open transaction with the same primary key.
+    // If an open transaction has written the same inbox row, the claim waits for its end.
     let taken = inbox.claim(tx, key).await?
         || inbox
             .insert(tx, key, Status::Handled, letter.attempts, None)

@@ -197,7 +197,7 @@ pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
     }
 }
 
-/// Appends a time, rounded up to the microsecond, which is correct for `>=` and `<`.
+/// Appends `time` to the query, rounded up to the microsecond, which is correct for `>=` and `<`.
 fn push_time(sql: &mut Sql, time: OffsetDateTime) {
     let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
     let micros = i64::try_from(micros)

@@ -4,7 +4,8 @@
 //! first delivery is counted after it fails, a redelivery before it runs: a handler that kills its
 //! process reaches the limit one attempt late.
 //!
-//! Invariant: the dead letter is written in the transaction that makes the row dead.
+//! Invariant: one transaction inserts the dead letter and sets the status of the inbox row to
+//! `dead`.
 
 use std::time::Duration;
 
@@ -77,8 +78,8 @@ impl Attempts<'_> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Ends the row of an applied message. A crash before this update is harmless: the next
-    /// delivery detects the effect again.
+    /// Sets the row of an applied message to status `handled`. A crash before this update is
+    /// harmless: the next delivery detects the effect again.
     pub(crate) async fn end(&self) -> Result<(), DbErr> {
         self.sql.claim(self.database.pool(), self.key()).await.map(drop)
     }

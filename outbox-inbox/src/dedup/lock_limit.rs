@@ -3,10 +3,10 @@
 //! By default PostgreSQL waits without limit, so a frozen process would block all others. MySQL,
 //! MariaDB and SQLite have their own limits (`innodb_lock_wait_timeout`, `busy_timeout`).
 //!
-//! To save round trips, an expression of the written row sets the limit, which PostgreSQL evaluates
-//! before it locks. `RETURNING` restores the session's value, with which handlers run. A statement
-//! that writes no row restores nothing: its caller ends the transaction, writes another row, or
-//! calls [`LockLimit::restore`].
+//! To save round trips, the statement that writes the inbox row also sets the limit, in an
+//! expression that PostgreSQL evaluates before it locks. `RETURNING` restores the session's value,
+//! with which handlers run. A statement that writes no row restores nothing: its caller ends the
+//! transaction, writes another row, or calls [`LockLimit::restore`].
 
 use std::time::Duration;
 

@@ -14,8 +14,9 @@
 //!     └──► dead      attempts used up, or a fatal error
 //! ```
 //!
-//! With the other strategies the row only counts attempts. A message that is applied, early or
-//! running in another process leaves no row. A counted attempt ends with a status of its row:
+//! With the other strategies the row only counts attempts. No row is left if the message was
+//! applied before, waits for earlier messages, or runs in another process. A counted attempt ends
+//! with a status of its row:
 //!
 //! - The handler succeeds in a transaction: `handled`, by its commit.
 //! - The handler succeeds without a transaction: `handled`, after the run and before the
@@ -26,7 +27,7 @@
 //!   finds an effect: `handled`.
 //! - The run is interrupted, or the message runs elsewhere: `failed`, still counted.
 //! - A shutdown returns the message without a run: `failed`, the attempt subtracted.
-//! - The process crashes: unchanged; the next delivery ends the row.
+//! - The process crashes: the row is unchanged, and the next delivery sets its status.
 //!
 //! So every `failed` row has an unacknowledged delivery, with one exception. If a process counts a
 //! redelivery and is killed while a slow first delivery succeeds, the row stays `failed` until it

@@ -11,7 +11,7 @@ use crate::handler::describe;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Claimed,
-    /// A claimed dead letter: the message had no effect.
+    /// The inbox claimed the row of a dead letter for a retry; the message had no effect before.
     Revived,
     Handled,
     /// The message was applied. With strategy `sequence`: this or a later number is done.
@@ -26,15 +26,16 @@ pub(crate) enum Outcome {
     Returned,
     /// The attempt must be counted before the handler runs.
     Uncounted,
-    /// Numbers from `expected` on are missing. `failing`: the missing message has failed and will
-    /// be retried.
+    /// Sequences from `expected` on are not applied yet. `failing`: message `expected` has failed
+    /// and will be retried.
     Early {
         expected: u64,
         failing: bool,
     },
     /// The consumer continued without the message.
     Late,
-    /// Another event has this number: a producer reused it, or there are two producers.
+    /// Another event was applied under this number: a producer reused the number, or two producers
+    /// exist.
     Taken,
     Deferred {
         wait: Duration,
@@ -68,8 +69,8 @@ pub(crate) enum Retry {
     Failed,
     Deferred,
     Postponed,
-    /// `last`: the last applied number of the aggregate, if this number has risen and the next
-    /// number is not failing.
+    /// `last`: the aggregate's last applied number. Set only if the number has risen since the
+    /// previous attempt and the next message is not failing.
     Early {
         last: Option<u64>,
     },

@@ -141,8 +141,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Counts an attempt. This method and the methods below do not restore the lock limit, because
-    /// no handler runs in their transactions.
+    /// Counts an attempt. Methods from here on do not restore the lock limit, because no handler
+    /// runs in their transactions.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -258,8 +258,8 @@ impl InboxSql {
 
     pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
         if self.backend == DbBackend::MySql {
-            // A duplicate key is an error of this statement. The driver counts matched rows, so
-            // affected rows do not prove an insert.
+            // With MySQL's driver, a duplicate key makes the insert fail. The number of affected
+            // rows does not prove an insert, because the driver counts matched rows.
             return match db.execute_raw(sql.statement()).await {
                 Ok(_) => Ok(true),
                 Err(error) if is_duplicate_key(&error) => Ok(false),

@@ -12,9 +12,9 @@ use sea_orm::sqlx::error::ErrorKind;
 #[cfg(feature = "mysql")]
 use crate::dedup::constraint::key_of_duplicate;
 
-/// Messages of these errors never contain values. In order: connections, logins and permissions;
-/// server states; locks, timeouts and resources; missing tables and columns; constraints of
-/// columns, and foreign keys.
+/// MySQL error codes whose messages never contain values, one line per group: connections, logins
+/// and permissions; server states; locks, timeouts and resources; missing tables and columns;
+/// constraints of columns, and foreign keys.
 #[cfg(feature = "mysql")]
 const MYSQL_WITHOUT_VALUES: &[&[u16]] = &[
     &[

@@ -68,8 +68,7 @@ impl Books {
     }
 }
 
-/// The discounted price of a line. The discount is rounded half down, so the amount is rounded half
-/// up.
+/// The discounted price of a line, rounded half up to cents.
 fn amount_cents(line: &Line) -> i64 {
     let price = u128::from(line.unit_price_cents) * u128::from(line.quantity);
     let discount = (price * u128::from(line.discount_billionths) + 499_999_999) / 1_000_000_000;

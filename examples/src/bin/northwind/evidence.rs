@@ -24,7 +24,6 @@ pub(crate) struct Evidence {
     pub(crate) committed: Vec<Message>,
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// Message ids, one per effect. For `notifications`, the keys of the notices.
     pub(crate) effects: BTreeMap<Part, Vec<Uuid>>,
     pub(crate) books: Books,
     pub(crate) outbox_dead: u64,

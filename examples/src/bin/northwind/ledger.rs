@@ -34,7 +34,6 @@ pub(crate) struct Ledger {
     pub(crate) double_effects: u64,
     /// First appearances on the stream that are out of order.
     pub(crate) inversions: u64,
-    /// Dead letters of the outbox. The JSON name predates that term.
     #[serde(rename = "parked")]
     pub(crate) outbox_dead: u64,
     pub(crate) dead_letters: u64,
@@ -61,7 +60,6 @@ fn effect_id(part: Part, message: &Message) -> Uuid {
 }
 
 impl Ledger {
-    /// `books`: the books of the input.
     pub(crate) fn of(evidence: &Evidence, expected: Expected, books: &Books, elapsed_ms: u64) -> Self {
         let mut ledger = Self {
             orders: evidence.orders,

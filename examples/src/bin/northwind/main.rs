@@ -8,10 +8,10 @@
 //!             (outbox)
 //! ```
 //!
-//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. It starts all programs
-//! above as processes, waits until the last message is applied, and balances the ledger: no message
-//! is lost, invented, applied twice or out of order. The result is the same if any process is
-//! killed meanwhile.
+//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. `run` starts the
+//! programs of the diagram as processes, and waits until the last message is applied. Then it
+//! checks the ledger: no message is lost, invented, applied twice or out of order. Killing any
+//! process does not change the result.
 
 mod cli;
 
@@ -104,7 +104,8 @@ fn warn(text: &str) {
 }
 
 fn cancel_when_stdin_closes(shutdown: CancellationToken) {
-    // The read cannot be cancelled. As a task it would delay the end of the runtime.
+    // Standard input is read in a thread: the read cannot be cancelled, and in a Tokio task it
+    // would delay the end of the runtime.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         shutdown.cancel();

@@ -60,8 +60,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
         }
     };
     let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
-    // The logs are dropped even if the databases stay, because a slot without a reader fills the
-    // server's disk.
+    // The replication slots are dropped even if the databases stay, because a slot without a reader
+    // fills the server's disk.
     let dropped = drop_logs(&setup).await;
     let ended = ended.and_then(|ledger| dropped.map(|()| ledger));
     let why = match ended {

@@ -45,7 +45,7 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
 }
 
 /// Saves an order. After a deadlock, the transaction is repeated. After a commit with unknown
-/// outcome, the next start reads the table.
+/// outcome, the next start of the service checks the table `orders`.
 async fn save(db: OutboxConnection, order: Order, before: Option<orders::Model>) -> Result<()> {
     let order_id = order.order_id;
     if before.is_none() {

@@ -118,8 +118,8 @@ impl Setup {
         self.relay == RelayKind::Log && Part::OUTBOXES.contains(&part)
     }
 
-    /// The log of a part. Its name has the run's id, because all databases of a server share slot
-    /// names.
+    /// The replication log of a part of the demo. The slot name contains the run's id, because all
+    /// databases of a server share slot names.
     pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog> {
         let name = format!("{}_{}", self.stream, part.name());
         PostgresLog::new(db, &self.urls[&part])
@@ -138,8 +138,8 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// Creates the work folder. A used folder is rejected, because its files and messages would count
-/// as ghosts.
+/// Creates the work folder. A folder of an earlier run is rejected, because the ledger would count
+/// its messages as ghosts (messages without an outbox row).
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf> {
     let shown = work_dir.display();
     std::fs::create_dir_all(work_dir.join("logs"))

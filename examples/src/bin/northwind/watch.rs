@@ -18,10 +18,9 @@ use crate::workers::Workers;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A run without progress for this time counts as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// Time in which a run without open work may correct wrong numbers.
+/// How long a finished run waits for late effects before wrong counts of effects are reported.
 const WRONG_AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +70,6 @@ pub(crate) async fn until_at_rest(
     while shutdown.run_until_cancelled(sleep(INTERVAL)).await.is_some() {
         let finished = workers.service_has_finished()?;
         let counts = look().await.unwrap_or_else(|error| {
-            // The error is only logged, because a server may be restarting.
             warn(&outbox_core::describe(error.as_ref()));
             last
         });

@@ -54,7 +54,8 @@ impl Workers {
         }
     }
 
-    /// Whether the service has finished. Returns the error of a program that has ended for good.
+    /// Whether the service has finished.
+    /// If another program of the demo has ended with an error, returns the error.
     pub(crate) fn service_has_finished(&mut self) -> Result<bool> {
         while let Some(ended) = self.programs.try_join_next() {
             let (role, result) = ended?;

@@ -12,7 +12,8 @@ use crate::admin::verdict::{Reason, State};
 
 /// Required duplicate window: covers a usual outage plus a relay crash.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
-/// Margin over `max_age`, because stream and inbox use different clocks.
+/// The inbox must keep rows longer than `max_age` by this margin, because stream and inbox use
+/// different clocks.
 const MEMORY_MARGIN: Duration = Duration::from_hours(1);
 /// Default limit of payload plus headers.
 const MESSAGE_BYTES: usize = 1024 * 1024;
@@ -79,7 +80,6 @@ fn times(stream: &StreamFacts, wanted: &Wanted, check: &mut impl FnMut(bool, Che
 
 fn bounds(stream: &StreamFacts, check: &mut impl FnMut(bool, Check, String, String, Next)) {
     let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
-    // The finding `full` reports a stream that already drops messages.
     check(
         is_limited && stream.drops_oldest && stream.reached().is_none(),
         Check::Discard,

@@ -1,7 +1,7 @@
 //! Reads facts for the database rules.
 //!
-//! Invariant: at most 1,000 indexed outbox rows, no locks. Unreadable facts are listed as
-//! unseen.
+//! Invariant: the queries read at most 1,000 indexed outbox rows and take no locks. Facts that
+//! cannot be read are listed as unseen.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct DatabaseFacts {
     pub unseen: Vec<String>,
 }
 
-/// Reads the facts, from quoted table names.
+/// Reads the facts of the database. `messages` and `aggregates` are quoted table names.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ const NEWEST: u32 = 1_000;
 
 /// After a restore of `outbox_aggregates` alone, writers would assign sequences twice.
 async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str, facts: &mut DatabaseFacts) {
-    // Each order has an index. The subquery hides the limit from PostgreSQL's planner, which may
-    // otherwise sort all rows.
+    // An index exists for each of the sort orders below. The subquery hides the limit from
+    // PostgreSQL's planner, which may otherwise sort all rows.
     let (order, limit, on_conflict, alias) = match db.get_database_backend() {
         DbBackend::Postgres => (
             "id",

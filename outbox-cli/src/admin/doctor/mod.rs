@@ -94,7 +94,7 @@ pub struct Diagnosis {
     pub check: Check,
     /// Severity.
     pub state: State,
-    /// Consumer or table; empty if the check implies it.
+    /// Consumer or table; empty if the check has no such object.
     pub subject: String,
     /// Observed value.
     pub seen: String,

@@ -102,7 +102,6 @@ pub fn of_database(facts: &DatabaseFacts) -> Vec<Diagnosis> {
             State::Stuck,
             ("", seen),
             "the last sequence of each aggregate: otherwise new messages reuse sequences",
-            // The advice is SQL, not a shell command.
             Next::advice(format!("run in the database: {}", facts.raise_numbers)),
         ));
     }

@@ -61,7 +61,6 @@ pub struct StreamFacts {
 }
 
 impl StreamFacts {
-    /// The reached limit and the flag that doubles it.
     pub(crate) fn reached(&self) -> Option<(String, String)> {
         let Self { messages, bytes, .. } = *self;
         if let Some(most) = self.max_messages.filter(|most| messages >= *most) {
@@ -70,7 +69,6 @@ impl StreamFacts {
                 doubled("max-msgs", most),
             ));
         }
-        // A limit is reached if a message of average size does not fit.
         let is_full = |most: &u64| {
             let room = most.saturating_sub(bytes);
             bytes.checked_div(messages).is_some_and(|size| room < size)

@@ -12,7 +12,6 @@ use time::OffsetDateTime;
 use super::LetterRow;
 use crate::admin::serial;
 
-/// Dead letters read per statement.
 const PAGE: u32 = 10_000;
 
 /// Fingerprint of a group: 16 hexadecimal digits, stable within one library version.
@@ -137,7 +136,7 @@ fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     let event_type = letter.event_type.as_deref().unwrap_or_default();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in [&letter.consumer, event_type, error] {
-        // UTF-8 never contains this byte, so it separates the parts.
+        // The byte 0xff separates the parts, because UTF-8 never contains it.
         for byte in part.bytes().chain([0xff]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }

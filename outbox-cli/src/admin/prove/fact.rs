@@ -1,4 +1,4 @@
-//! Facts (outbox rows, stream places, inbox outcomes), sorted by event.
+//! Facts (outbox rows, messages on the stream, inbox rows), sorted by event.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher as _};

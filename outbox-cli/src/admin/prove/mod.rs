@@ -3,8 +3,8 @@
 //! Terms, for the events of the span:
 //!
 //! - **committed**: a row that is no replayed copy.
-//! - **on the stream**: committed, with a message stored an hour before the span or later.
-//!   Further messages are copies.
+//! - **on the stream**: a committed event with a stream message, stored at earliest an hour before
+//!   the span. Further messages of the event are copies.
 //! - **lost**: published, but missing on the stream.
 //! - **expired**: as lost, but published before messages that the stream has removed since: by
 //!   limits, a purge or a loss.
@@ -14,26 +14,27 @@
 //!   of an idle aggregate (at most 10,000 aggregates).
 //! - **inversion**: stored after a later sequence of its aggregate.
 //! - **effect**: an inbox row with status handled.
-//! - **missing**: acknowledged without an inbox row, between events of its type with rows of first
-//!   attempts.
+//! - **missing**: acknowledged without an inbox row, although the inbox has rows of first attempts
+//!   for earlier and later events of the type.
 //! - **passed**: acknowledged without an inbox row, effect unknown.
 //! - **open**: neither acknowledged nor in the inbox.
 //!
 //! Unknown to the proof:
 //!
-//! - whether a hole's event was published;
-//! - events with rows purged, forgotten or deleted after publishing (`unrecorded` counts events
-//!   still on the stream);
-//! - whether a missing logged message was published;
-//! - effects without a row under the event id: strategies `natural`, `external`, `sequence` and
-//!   `constraint`, business keys, missing handlers, deleted rows.
+//! - A proof cannot tell whether the event of a hole was published.
+//! - A proof does not see events whose rows were purged, forgotten or deleted after publishing
+//!   (`unrecorded` counts such events that are still on the stream).
+//! - A proof cannot tell whether a missing logged message was published.
+//! - A proof does not see effects without an inbox row under the event id: strategies `natural`,
+//!   `external`, `sequence` and `constraint`, business keys, missing handlers, deleted rows.
 //!
 //! Inbox rows written only after a failure or redelivery count as effects and prove nothing about
 //! other events. Sequences that restart after a purge look like inversions. A message belongs to
 //! this outbox if its source and aggregate type match a committed event.
 //!
-//! A proof is no snapshot: outbox, stream, floors and inboxes are read in this order, so progress
-//! is no fault. Open transactions are not seen. Clocks may differ by an hour.
+//! A proof is no snapshot: outbox, stream, ack floors and inboxes are read in this order, so
+//! messages published or handled in between cause no false finding. Open transactions are not seen.
+//! Clocks may differ by an hour.
 //!
 //! Invariant: a proof only reads, with bounded memory: more than [`FACTS_MAX`] facts are rejected.
 //! For single aggregates see [`Timeline`](crate::admin::Timeline).
@@ -176,8 +177,9 @@ pub enum ProofError {
     },
 }
 
-/// Proves a span. `inboxes` are all databases with inboxes of the stream. `floors` runs after the
-/// stream was read; an error of `floors` becomes a reason of the proof.
+/// Proves a span. `inboxes` are all databases with inboxes of the stream. The closure `floors`
+/// reads the consumers' ack floors after the stream was read; its error becomes a reason of the
+/// proof.
 ///
 /// # Errors
 ///

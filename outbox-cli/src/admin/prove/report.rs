@@ -1,6 +1,7 @@
 //! The ledger of a span.
 //!
-//! Invariant: the verdict follows from counts and unread parts.
+//! Invariant: the verdict of a proof follows from its counts and from the databases that could not
+//! be read.
 
 use outbox::core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
@@ -50,7 +51,7 @@ pub enum Verdict {
     /// Every event is on the stream in order, and handled, dead-lettered or skipped by every
     /// consumer.
     Balanced,
-    /// Without fault, but with unfinished or unknown events.
+    /// No fault was found, but some events are unfinished or unknown.
     CannotTell,
     /// An event is lost, unrecorded, out of order or without effect.
     NotBalanced,
@@ -89,7 +90,7 @@ pub struct OutboxBooks {
 pub struct StreamBooks {
     /// Committed events on the stream.
     pub events: u64,
-    /// Replays and duplicates of these events.
+    /// Further stream messages of committed events: replays and duplicates.
     pub copies: u64,
     /// Expired events.
     pub expired: u64,
@@ -152,7 +153,7 @@ pub struct Holes {
     pub count: u64,
     /// First holes.
     pub first: Vec<HoleOf>,
-    /// Sequences not checked: too many rows, or unreadable.
+    /// Sequences that were not checked, because there are too many rows, or rows cannot be read.
     pub unknown: u64,
 }
 
@@ -198,7 +199,7 @@ impl Findings {
         }
     }
 
-    /// Shows the stream message, because the outbox may have no row.
+    /// Suggests a command that prints the stream message, because the outbox may have no row.
     fn look(&self, stream: Option<&str>) -> Next {
         let advice = "compare its headers with the outbox; `outbox why` shows the state of an event";
         let first = self.first.first().and_then(|found| found.stream_sequence);
@@ -246,7 +247,7 @@ impl Proof {
         self.stream.foreign = extent.foreign;
     }
 
-    /// Adds an unread part and updates the verdict.
+    /// Adds a database or consumer that could not be read, and updates the verdict of the proof.
     pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(State::Degraded, what, next));
         self.settle();

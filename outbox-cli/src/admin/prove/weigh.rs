@@ -1,6 +1,7 @@
 //! Counts all facts in one pass, event by event.
 //!
-//! Invariant: every listed ghost or hole was looked up in the outbox again.
+//! Invariant: every ghost (stream message without a row) or hole (missing sequence) in the report
+//! was looked up in the outbox again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -15,13 +16,13 @@ use super::report::{Findings, Holes, Proof};
 use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::admin::holes::{self, Hole};
 
-/// Maximum aggregates searched for holes at the end; each needs two statements.
+/// Maximum aggregates whose end is searched for missing sequences; each aggregate needs two
+/// statements.
 const ENDS_MAX: u32 = 10_000;
 
 #[derive(Debug, Default)]
 struct Event {
     id: u128,
-    /// The event's own row, not a copy's.
     row: Option<Fact>,
     copy: Option<Fact>,
     first: Option<Fact>,
@@ -112,7 +113,8 @@ struct Weighing<'a, S> {
     horizon: Option<i64>,
     proof: Proof,
     senders: BTreeMap<u64, Sender>,
-    /// Acknowledged events without an inbox row, since the last row of a first attempt.
+    /// By consumer and event type: acknowledged events without an inbox row, after the last event
+    /// with a row of a first attempt.
     kept: HashMap<(usize, u64), Findings>,
     numbered: Vec<Numbered>,
 }
@@ -170,7 +172,6 @@ impl<S: OutboxReader> Weighing<'_, S> {
         match (event.row, event.first) {
             (Some(row), _) => self.end_committed(&event, row),
             (None, Some(first)) if event.copy.is_none() => self.end_unknown(&event, first).await?,
-            // A copy without its original row, or an outcome outside the span.
             _ => {
                 if let Some(copy) = event.copy {
                     self.number(event.id, copy, None, false);
@@ -196,7 +197,6 @@ impl<S: OutboxReader> Weighing<'_, S> {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
             self.proof.stream.copies += event.places - 1;
-            // A row exists, so the message is not from another outbox.
             if is_altered {
                 let position = Some(first.position);
                 self.proof.ghosts.add(event.id, position, self.request.shown);
@@ -215,7 +215,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             self.number(event.id, first, Some(first), false);
             return Ok(());
         }
-        // A ghost's transaction may have committed after the outbox was read.
+        // The transaction of this stream message may have committed after the outbox was read.
         if sender.ghosts.first.len() < shown {
             let id = MessageId::from(Uuid::from_u128(event.id));
             if self.store.find(id).await?.is_some() {
@@ -291,7 +291,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         self.numbered.sort_unstable_by_key(Numbered::order);
-        // Higher sequences come first. State: earliest place per sender, lowest sequence so far.
+        // Higher sequences come first. The loop keeps the earliest stream message per sender and
+        // the lowest sequence so far.
         let (mut earliest, mut above, mut ends) = (BTreeMap::new(), None::<Numbered>, 0);
         for numbered in self.numbered {
             if numbered.label.is_some_and(|label| !ours.contains(&label)) {
@@ -327,7 +328,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
     }
 }
 
-/// Reads listed holes again, because transactions may have committed since.
+/// Queries the sequences of a hole again, because transactions may have committed since the first
+/// read.
 async fn hole(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -340,11 +342,10 @@ async fn hole(
         return Ok(());
     }
     let id = |numbered: &Numbered| MessageId::from(Uuid::from_u128(numbered.event));
-    // A purge may have deleted this row, and then later rows too.
+    // A purge may have deleted the row before the hole, and in that case also rows after it.
     let Some(found) = store.find(id(below)).await? else {
         return Ok(());
     };
-    // The later event may be on the stream only.
     let end = store.find(id(above)).await?;
     let end = end.map_or(until, |end| end.stored.created_at);
     let below = found.stored;
@@ -360,7 +361,6 @@ async fn hole(
     Ok(())
 }
 
-/// Checks only aggregates that have recorded nothing since the span.
 async fn hole_at_end(
     store: &impl OutboxReader,
     holes: &mut Holes,
@@ -387,7 +387,8 @@ async fn hole_at_end(
     Ok(())
 }
 
-/// Unconfirmed holes count as unknown.
+/// Adds missing sequences to the report. If the second query failed or is absent, they count as
+/// unknown.
 fn add(
     holes: &mut Holes,
     aggregate: &Aggregate,

@@ -10,12 +10,12 @@ use crate::admin::relay_causes;
 use crate::admin::verdict::{Reason, State};
 use crate::admin::words::in_words;
 
-/// Same value as the backlog alert in `outbox-cli/monitoring`.
+/// A relay is behind if its oldest pending message has this age. Same value as the backlog alert in
+/// `outbox-cli/monitoring`.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 pub(super) struct RelayFacts {
     pub(super) live: Vec<LiveRelay>,
-    /// Expired relays, read only if no relay is alive.
     expired: Vec<ExpiredRelay>,
     pub(super) partitions: PartitionCounts,
     leases: Option<Reason>,

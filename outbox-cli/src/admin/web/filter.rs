@@ -12,7 +12,6 @@ pub(super) struct Filter {
     pub(super) status: String,
     pub(super) aggregate: String,
     pub(super) after: String,
-    /// Position `ROW_ID.ID` of a message.
     pub(super) before: String,
 }
 
@@ -57,7 +56,7 @@ pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Prob
     Ok(selection.after(row_id.map_err(malformed)?))
 }
 
-/// PostgreSQL rejects NUL in text, so no outbox contains this text.
+/// PostgreSQL rejects NUL in text, so a text with NUL cannot match a stored name.
 pub(super) fn storable(text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
         let what = "the address contains NUL (`%00`), which no name contains; remove it";

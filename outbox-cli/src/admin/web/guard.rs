@@ -32,7 +32,6 @@ const HEADERS: [(HeaderName, HeaderValue); 7] = [
 pub(super) async fn guard(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in HEADERS {
-        // Assets set their own `Cache-Control`.
         if !response.headers().contains_key(&name) {
             response.headers_mut().insert(name, value);
         }

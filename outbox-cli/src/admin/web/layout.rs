@@ -85,7 +85,6 @@ pub(super) fn command(command: &Command) -> Markup {
     }
 }
 
-/// The page that shows the output of a command, if one exists.
 fn page_of(command: &Command) -> Option<String> {
     let values: Vec<&str> = command
         .arguments()

@@ -28,7 +28,8 @@ pub async fn earlier_events(
     let Some(number) = message.sequence else {
         return Ok(Vec::new());
     };
-    // Ids contain times of the writers' clocks, so the next second is included.
+    // Message ids contain the time of the writer's clock, so the search ends one second after the
+    // message's time.
     let until = message.created_at.checked_add(Duration::seconds(1));
     let search = PublishedSearch {
         aggregate: Some(message.aggregate.clone()),

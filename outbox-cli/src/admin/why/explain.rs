@@ -17,7 +17,6 @@ use crate::admin::serial::rfc3339;
 use crate::admin::verdict::State;
 use crate::admin::words::{counted, in_words};
 
-/// Findings in order of repair.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     let mut findings = number_missing(facts);
     findings.extend(of_message(facts));
@@ -231,7 +230,8 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
 
-/// Only halting, delays and rejections outlast a pause.
+/// If publishing is paused, findings about halting, delays and rejections are kept, because they
+/// still apply after the pause.
 fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Finding> {
     let of_pause = |pause: &PauseRow| {
         finding(
@@ -261,7 +261,7 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
     findings
 }
 
-/// Later due times come from pauses.
+/// A due time further in the future than this comes from a pause.
 const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
@@ -369,7 +369,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
     ))
 }
 
-/// `is_due`: nothing but the relay holds the message, so a finding is required.
+/// `is_due`: no block or delay holds the message back, so the relay must be the cause.
 fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
     let stored = &message.stored;
     if facts.relays.is_empty() {

@@ -1,6 +1,6 @@
 //! Reads facts for an explanation.
 //!
-//! Invariant: every read is bounded, with stream lookups for one message.
+//! Invariant: every read is bounded. The stream is searched for one message only.
 
 use outbox::core::{
     Aggregate, AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, LiveRelay, Message, MessageId,
@@ -71,7 +71,6 @@ impl Facts {
         let Some(chosen) = chosen else {
             return Ok(facts);
         };
-        // A relay without retention may have deleted the chosen row since.
         if let Some(message) = store.find(chosen.id).await? {
             facts.read(store, message).await?;
         }
@@ -173,7 +172,6 @@ impl Facts {
         found.message.as_ref().ok().filter(|_| may_be_out)
     }
 
-    /// The aggregate's first unpublished message, or the message itself.
     pub(super) fn failing_row(&self) -> Option<&FoundMessage> {
         let found = self.message.as_ref()?;
         let is_halted = self.halting.is_some() && found.stored.sequence.is_some();

@@ -36,7 +36,6 @@ impl Finding {
     }
 }
 
-/// Name of the message in a sentence: `#8 order.placed (…)`.
 pub(super) fn named(message: &StoredMessage) -> String {
     match message.sequence {
         Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),

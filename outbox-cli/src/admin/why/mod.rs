@@ -82,7 +82,7 @@ pub enum Cause {
     /// Message delivered before an unhandled earlier sequence, at a consumer with strategy
     /// `sequence`.
     ConsumerGap,
-    /// Sequences without rows, although the outbox keeps rows of that time.
+    /// Sequences without rows, although the outbox keeps rows recorded at that time.
     NumberMissing,
     /// Published message that is no longer on the stream.
     LeftStream,

@@ -1,6 +1,7 @@
 //! Explains messages at consumers with strategy `sequence`.
 //!
-//! Invariant: explanations hold whether or not the handler accepts gaps, which no row shows.
+//! Invariant: explanations hold whether or not the handler accepts gaps, because no row stores that
+//! option.
 
 use outbox::core::{EventId, StoredMessage};
 
@@ -10,7 +11,7 @@ use crate::admin::next::Command;
 use crate::admin::timeline::{EffectOutcome, EffectRow};
 use crate::admin::verdict::State;
 
-/// A consumer's position in an aggregate at strategy `sequence`.
+/// What a consumer with strategy `sequence` has handled of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
     /// Sequences up to this one are done or skipped; 0: none.
@@ -28,7 +29,8 @@ pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -
     })
 }
 
-/// `None` if the position proves no gap. Without a position, a consumer may start anywhere.
+/// The gap that the message waits for. `None` if the consumer's last sequence proves no gap. A
+/// consumer without a stored sequence may start at any message.
 pub(super) fn gap(
     stored: &StoredMessage,
     stream_sequence: u64,
@@ -66,7 +68,8 @@ pub(super) fn gap(
     ))
 }
 
-/// A row beyond the position proves that the strategy changed.
+/// Whether the consumer stopped using strategy `sequence`. An inbox row with a sequence above the
+/// consumer's last sequence proves it.
 pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
     let is_done = |event: EventId| {
         let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];

@@ -1,7 +1,7 @@
 //! Explains messages at consumers.
 //!
-//! Invariant: a cause needs proof by an inbox row or position. Delivered messages without row and
-//! position are only described.
+//! Invariant: a cause needs proof by an inbox row or by the consumer's last sequence. Without
+//! either, a delivered message is only described.
 
 use outbox::core::{EventId, StoredMessage};
 
@@ -130,7 +130,8 @@ fn of_reader(
         return Judged::Amiss(gap);
     }
     if was_handed {
-        // An inbox row created before a redelivery runs has no error.
+        // Before a redelivery runs, the inbox creates a row without an error. Only a row with an
+        // error is a failure.
         let has_failed =
             |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
         let earlier = rows.iter().find(has_failed);
@@ -405,7 +406,6 @@ mod tests {
             findings.is_empty() && said.contains("has acknowledged it"),
             "{said}"
         );
-        // The message is not delivered yet, so the position in the aggregate is irrelevant.
         let behind = |reader: &mut Reader| {
             at(3)(reader);
             reader.delivered = 6;

@@ -32,13 +32,11 @@ impl Denied {
         self.set(|all| all.insert(denial));
     }
 
-    /// Adds one finding for all denials, which replaces findings of unanswered requests.
     pub(super) fn tell(&self, outbox: &Outbox, as_relay: bool, found: &mut Examination) {
         let denials = self.set(std::mem::take);
         if denials.is_empty() {
             return;
         }
-        // If stream information was denied, findings about the stream are unreliable.
         let is_of_stream =
             |denial: &Denial| matches!(denial, Denial::Publish(subject) if subject.starts_with(STREAM_INFO));
         let was_seen = !denials.iter().any(is_of_stream);

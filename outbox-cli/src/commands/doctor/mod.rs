@@ -31,7 +31,7 @@ use crate::output::{self, Print, plain};
 /// Arguments of `outbox doctor`.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorCommand {
-    /// The outbox; all of the file, unless one is named.
+    /// The outbox to check; without `--outbox`, all outboxes of the file.
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Skip the rights of a relay, for logins of other roles.
@@ -48,7 +48,6 @@ async fn examine(place: &Place, as_relay: bool) -> Result<Examination, CommandEr
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, as_relay, &mut found).await;
-    // Worst findings first. The sort is stable, so equal states keep the order of checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
@@ -116,7 +115,6 @@ async fn look_at_database(
     as_relay: bool,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    // If the database is down, every read would time out in turn.
     if let Err(advice) = asked(place, Box::pin(reach(place.store.connection()))).await {
         found.findings.push(away(&advice));
         return Ok(());

@@ -54,7 +54,6 @@ async fn ask(
     looked.map_err(silent)?.map_err(away)
 }
 
-/// Finding for a missing or unsuitable stream, with a command that satisfies all stream checks.
 async fn unfit_stream(
     place: &Place,
     publisher: &JetStreamPublisher,
@@ -108,7 +107,6 @@ async fn unfit_stream(
 
 fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> Next {
     let own = format!("{prefix}.>");
-    // nats-server rejects overlapping subjects of streams.
     let others = subjects
         .iter()
         .map(String::as_str)

@@ -26,7 +26,8 @@ async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
         .with_names(&outbox.table_names()?)?
         .allow_untested_engine(outbox.section.allow_untested_engine);
     let config = outbox.section.relay.relay_config();
-    // A relay stopped before its start validates its settings and contacts no server.
+    // A relay whose token is cancelled before `run` validates its settings and ends without
+    // contacting a server.
     let stopped = CancellationToken::new();
     stopped.cancel();
     let section = &outbox.section.log;

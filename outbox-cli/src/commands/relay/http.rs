@@ -1,6 +1,7 @@
 //! `/livez`, `/readyz` and `/metrics`.
 //!
-//! Responses never wait for relays. No TLS and no login: expose these paths internally only.
+//! Responses never wait for relays. The server has no TLS and no login, so expose these paths only
+//! in the internal network.
 
 use axum::Router;
 use axum::extract::State;

@@ -80,7 +80,7 @@ impl LogChangeCommand {
             // that the same command completes.
             self.recorded(&place, OperationKind::InitLog, changed, log.init())
                 .await?;
-            // A missing log relay is the next step, not a failure of `init`.
+            // If no log relay is running yet, `init` prints that as the next step and succeeds.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
             return Ok(Outcome::Done);
         }

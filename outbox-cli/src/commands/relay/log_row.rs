@@ -12,7 +12,6 @@ use crate::output::{self, Print, plain};
 
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// Whether the database has a log, or remains of a log.
 pub(in crate::commands) fn is_there(status: &SlotStatus) -> bool {
     status.is_on || status.exists || status.takes_new || status.undecided > 0
 }
@@ -29,7 +28,6 @@ pub(in crate::commands) struct LogRow {
     retained_bytes: Option<u64>,
     /// Bytes until the server invalidates the slot; `null` if never.
     safe_bytes: Option<u64>,
-    /// Bytes of WAL after `stored`.
     behind_bytes: Option<u64>,
     stored_seconds_ago: Option<f64>,
     /// Logged messages that may be unpublished, at most 10,000.

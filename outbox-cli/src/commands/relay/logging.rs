@@ -47,7 +47,7 @@ pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
             .boxed(),
         LogFormat::Json => lines.json().with_writer(Lines { cut: cut_json }).boxed(),
     };
-    // An error means that a subscriber already exists.
+    // `try_init` fails only if a subscriber already exists, which then stays in use.
     let _ = registry()
         .with(filter)
         .with(filter_fn(|metadata| !holds_secret(metadata)))

@@ -23,7 +23,6 @@ use crate::invocation;
 /// One connection each for fetching, settling and lease renewal.
 const CONNECTIONS: u32 = 3;
 
-/// Few threads suffice: a relay mostly waits.
 const THREADS: usize = 2;
 
 /// Starts an outbox. When it ends, for any reason, `shutdown` is cancelled.
@@ -59,7 +58,6 @@ async fn run(outbox: &Outbox, probe: &Probe, shutdown: &CancellationToken) -> Re
     };
     let (runner, client) = runner?;
     probe.runs(runner.health());
-    // The relay also works without hints.
     let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shutdown.clone());
     let listening = tokio::spawn(listening);
     let ended = runner.run_until(shutdown.clone()).await;

@@ -19,7 +19,6 @@ pub(super) struct Probe {
 
 enum Phase {
     Starting(&'static str),
-    /// The relay exists but is still checking database and stream, for a bounded time.
     Checking(RunnerHealth),
     Running(RunnerHealth),
 }

@@ -32,7 +32,6 @@ async fn replay_preview_counts_all_logged_messages() {
     assert_eq!(done.changed, 0, "the log is unread");
 }
 
-/// Logged rows are selected by a replay and need no relay.
 #[tokio::test(start_paused = true)]
 async fn preview_reports_its_count_limit() {
     const EACH: u32 = 1_000;

@@ -90,7 +90,6 @@ async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
     assert_eq!(ids(&proof.ghosts), [ghost.event_id.to_string()]);
     assert_eq!((proof.stream.of_others, proof.stream.foreign), (1, 1));
     assert_eq!(proof.verdict, Verdict::NotBalanced);
-    // The outbox may have deleted rows of that time, so nothing can be proved.
     for kept in [
         RowsKept::Nothing,
         RowsKept::Since(ghost.created_at + Duration::from_secs(1)),
@@ -164,7 +163,6 @@ async fn sequence_after_the_last_row_is_a_hole() {
     );
     let more = of_stream(&store, &broker, &ProofRequest { shown: 0, ..all() }).await;
     assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
-    // Messages after the span and rows that may be purged are no holes.
     let span = ProofRequest::new(OffsetDateTime::UNIX_EPOCH, end);
     for request in [span, keeping(RowsKept::Nothing)] {
         assert_eq!(of_stream(&store, &broker, &request).await.holes.count, 0);
@@ -197,7 +195,6 @@ async fn purgeable_rows_are_no_holes() {
         let proof = of_stream(&store, &broker, &keeping(kept)).await;
         assert_eq!(proof.holes.count, 0, "{proof:?}");
     }
-    // The event is on the stream without a row: a ghost, not a hole.
     let proof = of_stream(&store, &broker, &all()).await;
     assert_eq!((proof.holes.count, proof.ghosts.count), (0, 1));
 }

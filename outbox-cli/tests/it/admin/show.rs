@@ -77,7 +77,6 @@ async fn dead_relay_is_listed_until_its_partitions_move() {
     tokio::time::advance(SHORT).await;
     let one_died = [(lives, true, "healthy", 60), (died, false, "dead", 3)];
     assert_eq!(listed().await, one_died);
-    // The relay was suspended and resumes, but its leases stay lost.
     store
         .announce(died, LONG, &RelayHealth::Healthy.into())
         .await

@@ -133,7 +133,6 @@ async fn unprovable_state_is_unknown() {
     let what = away.json()["causes"][0]["what"].as_str().unwrap().to_owned();
     assert!(what.contains("the stream could not be checked"), "{what}");
 
-    // An obstacle that makes the message wait takes precedence over the failure.
     ask(place, "pause --aggregate-type order --yes").expect(0);
     let one = ["retry", &odd.to_string(), "-o", "json"].map(str::to_owned);
     let one: Vec<&str> = one.iter().map(String::as_str).collect();

@@ -47,7 +47,6 @@ async fn dead_letters_are_listed_retried_and_discarded(kind: Kind) {
     ] {
         assert_eq!(keys(place, &filter), all, "{filter:?}");
     }
-    // Orders are handled concurrently, so dead letters have no fixed order.
     let of_one = keys(place, &["--aggregate", "order/1"]);
     assert!(of_one.len() == 1 && all.contains(&of_one[0]), "{of_one:?}");
     ask(place, "dead-letters list --consumer other").expect(5);

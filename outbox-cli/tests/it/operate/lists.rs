@@ -84,7 +84,6 @@ async fn each_form_holds_the_same_messages() {
         return;
     };
     let place = &planted.place;
-    // The aggregate id contains a control sequence that would clear a terminal.
     let id = planted.placed("a\u{1b}[2J,\"b\"").await.to_string();
     for form in ["table", "json"] {
         let answer = ask(place, &format!("list -o {form}")).expect(0);

@@ -109,7 +109,6 @@ async fn uncaptured_subject_is_reported(kind: Kind) {
         found.stored.status == MessageStatus::Published
     })
     .await;
-    // The relay registers its recovery at the next lease renewal.
     eventually("the end of the failure", async || {
         let status = ask(place, "status -o json").json();
         !status[0]["reasons"].to_string().contains("no stream captures")

@@ -29,8 +29,6 @@ async fn stream(planted: &Planted) -> (jetstream::Context, Stream) {
     (context, stream)
 }
 
-/// Publishes a message again with changed headers. Without a message id, the stream stores the
-/// copy.
 async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut HeaderMap)) {
     let (context, stream) = stream(planted).await;
     let message = stream.get_raw_message(stream_sequence).await.unwrap();
@@ -217,7 +215,6 @@ async fn ship(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// The second consumer has its own database, listed in the file with the same stream.
 #[tokio::test]
 async fn one_ledger_has_inboxes_of_two_databases() {
     let (Some(service), Some(other)) = (
@@ -311,7 +308,6 @@ async fn by_id(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     fails("by_id", &event)
 }
 
-/// An inbox row left by a retry proves nothing about events handled at once.
 async fn strategies_without_rows_have_no_missing_events(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -410,7 +406,6 @@ async fn proof_rejects_stream(retention: RetentionPolicy) {
         .create_stream(config)
         .await
         .unwrap();
-    // Without a consumer, retention Interest keeps no messages.
     let durable = pull::Config {
         durable_name: Some("billing".to_owned()),
         ..pull::Config::default()

@@ -74,7 +74,6 @@ async fn ids_of_version_4_are_proved_and_restored() {
     }
 }
 
-/// For strategy `sequence`, another source means another aggregate.
 #[tokio::test]
 async fn republished_messages_keep_their_source() {
     let Some(place) = Place::open(Kind::Sqlite).await else {

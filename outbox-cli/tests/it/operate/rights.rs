@@ -120,14 +120,12 @@ impl Login {
     async fn may(&self, sql: &str) -> bool {
         let tx = self.db.begin().await.unwrap();
         let tried = tx.execute_unprepared(sql).await;
-        // After an error, some servers have already ended the transaction.
         let _ = tx.rollback().await;
         let Err(error) = tried else { return true };
         let error = error.to_string();
         let is_denied = ["permission denied", "must be owner", "command denied"]
             .iter()
             .any(|words| error.contains(words));
-        // The server reports an incomplete row only if the login may write.
         let is_incomplete = ["null value", "violates", "doesn't have a default"]
             .iter()
             .any(|words| error.contains(words));
@@ -150,7 +148,6 @@ async fn roles_have_the_rights_of_the_table(kind: Kind) {
         .map(|grant| grant.object.name())
         .collect();
     assert_eq!(of_table, TABLES.iter().map(|(table, _)| *table).collect());
-    // The log table exists only with a log; see `log.rs`.
     let others = [Role::Http, Role::LogRelay];
     for role in Role::value_variants()
         .iter()
@@ -326,7 +323,6 @@ async fn viewer_reads_and_operator_changes(kind: Kind) {
     }
     let operations = ask(&viewer, "audit --limit 1 -o json").expect(0).ids();
     ask(&viewer, &format!("audit show {}", operations[0])).expect(0);
-    // Replayed copies of messages would prevent forgetting.
     let copies = format!(
         "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",
         place.name

@@ -94,14 +94,12 @@ fn check(place: &Place, command: &str, prints: Prints, code: i32) {
         (Value::Object(_), One) => 1,
         other => panic!("{command}: {other:?}"),
     };
-    // An empty list prints a header; a single value prints a text or a row.
     assert!(lines(table) >= count, "{command}: {table:?}");
     for answer in &answers {
         assert!(
             !answer.out.contains("re-run with `--yes`"),
             "{command}: {answer:?}"
         );
-        // An empty result is explained, unless the data explains it.
         assert!(
             code != 5 || prints == One || !answer.said.is_empty(),
             "{command}: {answer:?}"

@@ -70,7 +70,6 @@ impl Served {
             }
             said.push_str(&line);
         };
-        // The thread keeps reading the log, or the program would block on a full pipe.
         let log = Arc::new(Mutex::new(String::new()));
         let writes = log.clone();
         std::thread::spawn(move || {

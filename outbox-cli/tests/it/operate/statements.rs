@@ -76,7 +76,6 @@ async fn observe(
 /// Commands block the runtime, so the proxy needs its own threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_commands_use_read_only_sessions() {
-    // These commands need a session that may write; a doctor uses ordinary sessions.
     const OTHERS: [&str; 8] = [
         "doctor",
         "reconcile",

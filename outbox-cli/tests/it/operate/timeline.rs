@@ -107,7 +107,6 @@ async fn timeline_joins_outbox_stream_and_inbox(kind: Kind) {
     planted.close().await;
 }
 
-/// Service and consumer use different databases, listed in the file with the same stream.
 #[tokio::test]
 async fn timeline_reads_inboxes_of_other_outboxes() {
     let (Some(service), Some(consumer)) = (

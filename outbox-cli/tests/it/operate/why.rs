@@ -126,7 +126,6 @@ async fn delays_are_explained(kind: Kind) {
         "waits behind #1 order.placed",
     );
     let (first, second) = (planted.placed("2").await, planted.placed("2").await);
-    // The relay defers the delayed message, which changes no answer.
     planted.settle(&leases, first, failed()).await;
     check(why(&planted, delayed), 0, &["delayed"], "due in");
     check(

@@ -1,4 +1,5 @@
-//! Starts the calls to store and broker that the parts request, each with a timeout.
+//! Starts the calls to store and broker that fetch, publish, settle and upkeep request, each with a
+//! timeout.
 
 use std::pin::Pin;
 

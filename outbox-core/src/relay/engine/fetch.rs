@@ -1,7 +1,7 @@
 //! Fetches messages while there is room.
 //!
 //! Invariants: fetched, unsent messages are at most one and a half batches, with the same bound in
-//! bytes. Rows of a fetch that began before a reset are dropped.
+//! bytes. When lost leases reset the messages in memory, rows of an earlier fetch are dropped.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::store::{
 use crate::telemetry;
 
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// Maximum length of a lane while other aggregates may starve. The lane's further messages return
-/// to the store.
+/// Maximum messages of one lane (queue of an aggregate) while other aggregates may starve. Further
+/// messages of the lane leave memory and wait in the store.
 const LANE_MAX: usize = 512;
-/// Maximum delay before a crowded lane returns messages, because each such message costs two more
-/// writes.
+/// A lane above `LANE_MAX` returns messages only after this time, because each returned message
+/// costs two more writes.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
 const LANE_KEPT: usize = 128;
 
@@ -172,8 +172,9 @@ impl Fetch {
         self.generation += 1;
     }
 
-    /// Every message in memory waits behind a sent message. If much of the window is free
-    /// (`starves`), the longest lane makes room for other aggregates.
+    /// If the messages in memory leave much of the window of unconfirmed messages unused
+    /// (`starves`), the longest lane returns messages to the store. Other aggregates then have room
+    /// in memory.
     pub(super) fn crowded(&mut self, shared: &mut Shared<'_>, starves: bool) {
         if !starves {
             self.crowded_since = None;
@@ -206,12 +207,14 @@ fn take(
 
 const ROWS_FIRST: u32 = 256;
 
-/// A database sends all requested rows, so the number of rows follows from earlier sizes.
+/// A database sends all requested rows, so the relay derives the row limit from the payload sizes
+/// of earlier fetches.
 #[derive(Debug, Default)]
 struct RowSize {
     /// Mean size of the last fetch, or three quarters of the previous estimate if larger.
     bytes: Option<usize>,
-    /// Per query: rows that can neither be sent nor set aside, which must not hide later rows.
+    /// By query: number of rows that can neither be sent nor set aside. It is added to the row
+    /// limit, so these rows do not hide later rows.
     past: [u32; 2],
 }
 

@@ -54,7 +54,8 @@ impl Leases {
     pub(super) fn check(&mut self, shared: &mut Shared<'_>) {
         let interruptions = shared.part.interruptions();
         if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
-            // Another relay may have read the same messages from the source.
+            // After an interruption of the log reading, another relay may have read the same
+            // messages.
             shared.ownership.distrust();
         }
         if let Some(slept) = shared.ownership.notice_suspension() {
@@ -166,7 +167,8 @@ impl Leases {
             && since.elapsed() < shared.config.lease_ttl * 2
     }
 
-    /// A drain returns the first failure, and waits for the release of ended pauses.
+    /// A drain returns the first failure, and waits until messages of ended pauses are pending
+    /// again.
     fn pauses_finished(
         &mut self,
         shared: &mut Shared<'_>,
@@ -236,7 +238,7 @@ impl Leases {
 
     pub(super) fn next_probe_at(&self, shared: &Shared<'_>) -> Option<Instant> {
         let owns = !shared.ownership.leases().is_empty();
-        // A relay must hand over before it recovers.
+        // A relay must release its partitions before it probes whether it has recovered.
         let gives_all = self.hands_over || (owns && shared.ownership.hands_over());
         if gives_all || shared.mode == Mode::Drain {
             return None;

@@ -2,9 +2,9 @@
 //! parts ([`leases`], [`fetch`], [`publish`], [`settle`], [`upkeep`]) decide without I/O which step
 //! is due.
 //!
-//! Invariants: rows fetched before a reset are dropped, and every store call has a timeout. The run
-//! spawns no task, so a dropped run equals a crash: rows stay pending or waiting, and the next
-//! owner resends their messages under the same ids.
+//! Invariants: when lost leases reset the messages in memory, rows of an earlier fetch are dropped.
+//! Every store call has a timeout. The run spawns no task, so a dropped run equals a crash: rows
+//! stay pending or waiting, and the next owner resends their messages under the same ids.
 
 mod activities;
 mod fetch;
@@ -40,12 +40,11 @@ use crate::store::{OutboxStore, Relays, StoreError};
 use crate::{describe, telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// Pause before the next fetch that leaves out crowded lanes.
+/// Pause before the next fetch. Crowded lanes (queues of aggregates with many messages in memory)
+/// are excluded from that fetch.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const PUBLISHES_PER_TURN: usize = 32;
-/// Maximum time of a shutdown's last settlement.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
-/// Maximum time of releasing leases.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -325,8 +324,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             self.upkeep.forget(&self.shared);
         }
         if renewed.leaves {
-            // If a lost partition was acquired again during the fetch, messages behind its dropped
-            // rows would look due.
+            // The running fetch excludes rows that were dropped with a lost partition. If the
+            // partition is acquired again, later messages of the aggregates would look due.
             self.fetch.forget();
         }
         if self.leases.hands_over {

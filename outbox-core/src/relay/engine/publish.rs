@@ -1,8 +1,8 @@
 //! Sends messages and applies the broker's answers.
 //!
-//! Invariants: nothing is sent after the leases may have expired, or while the store records no
-//! verdicts. At most four batches are sent and unsettled. A pause sets each message aside once, so
-//! scans stay short.
+//! Invariants: nothing is sent after the leases may have expired, or while the store rejects the
+//! results of publishes. At most four batches are sent without a stored result. A pause sets each
+//! message aside once, so scans stay short.
 
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -47,7 +47,8 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
 }
 
 impl Publish {
-    /// Returns whether no message was left to send with less than half of the window in use.
+    /// Returns true if no message is left to send, although less than half of the window of
+    /// unconfirmed messages is in use.
     pub(super) fn step(
         shared: &mut Shared<'_>,
         on_their_way: usize,

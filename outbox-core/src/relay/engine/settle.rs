@@ -115,7 +115,8 @@ impl<'a> Settle<'a> {
         let owned = shared.ownership.leases();
         let is_retry = shared.in_flight.is_retrying();
         let alone = shared.in_flight.refused(owned, nothing_is_taken, pause);
-        // The rejection of a retried verdict proves nothing about other verdicts.
+        // If a verdict that was rejected before is rejected again, other verdicts may still be
+        // accepted, so the rejection is not counted.
         if alone.is_some_and(|alone| !alone.again) {
             self.refusals = self.refusals.saturating_add(1);
         }
@@ -131,7 +132,7 @@ impl<'a> Settle<'a> {
         if nothing_is_taken && !is_retry {
             return failed(shared, error);
         }
-        // A drain must reach all messages.
+        // A drain reports the error only after it has tried all messages.
         if shared.mode == Mode::Drain {
             self.refusal.get_or_insert(error);
         }
@@ -168,7 +169,7 @@ impl<'a> Settle<'a> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = self.hook
-            // Nothing that the hook touches is used afterwards.
+            // `AssertUnwindSafe`: no value that `on_dead_letter` uses is used after a panic.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay continues");

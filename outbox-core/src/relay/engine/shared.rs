@@ -70,7 +70,7 @@ impl<'a> Shared<'a> {
             && self.may_send()
     }
 
-    /// While the store records no verdicts, sending would only create duplicates.
+    /// While the store rejects the results of publishes, sending would only create duplicates.
     pub(super) fn may_send(&self) -> bool {
         let most = 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize;
         self.store.settle_after.is_none()

@@ -111,7 +111,6 @@ impl Purge {
             },
             keys_older_than: config.dedup_key_retention,
             after: None,
-            // Jitter separates relays.
             next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
         }
     }

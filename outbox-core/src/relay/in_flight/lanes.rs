@@ -1,8 +1,8 @@
 //! Decides which message may be sent next.
 //!
-//! Invariant: at most one message of a lane is out. After its publishing, or after a dead letter
-//! that halts nothing, the lane's next message may be sent. A lane is an aggregate, or a single
-//! unsequenced message.
+//! Invariant: at most one message of a lane is sent and unconfirmed. A lane is the queue of an
+//! aggregate, or a single unsequenced message. After a message is published, or is a dead letter
+//! that halts nothing, the lane's next message may be sent.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,8 @@ use crate::message::Aggregate;
 use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
-/// A hash saves two strings per message; after a collision two aggregates share a lane.
+/// Key of a lane (queue of an aggregate). A hash replaces type and id, to save two strings per
+/// message. After a hash collision two aggregates share a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Ordered(u64),
@@ -39,7 +40,6 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: QuickMap<Key, Lane>,
-    /// Lanes in the order of becoming ready. May contain closed lanes.
     ready: VecDeque<Key>,
     queued: usize,
     bytes: usize,
@@ -88,8 +88,8 @@ impl Lanes {
         }
     }
 
-    /// Blocks the next message's lane until [`Self::proceed`], [`Self::put_back`] or
-    /// [`Self::close`].
+    /// Returns the next message to send. Its lane (queue of the aggregate) sends nothing more until
+    /// [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
     pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {

@@ -4,9 +4,10 @@
 //! Invariants:
 //!
 //! - A row is in flight from its fetch until the store has recorded its verdict or release, or
-//!   until a reset.
-//! - A lane closed by a verdict stays closed until the verdict is settled or dropped, and until all
-//!   fetches have ended that may have missed the verdict's end. Rows of such fetches must wait too.
+//!   until a lost lease resets the messages in memory.
+//! - A lane is the queue of an aggregate. A verdict that blocks the aggregate closes its lane until
+//!   the verdict is settled or dropped. Fetches that began before may still return rows of the
+//!   aggregate, which must wait too.
 //!
 //! [`lanes`] selects the next message; [`verdicts`] keeps unrecorded verdicts.
 
@@ -49,7 +50,8 @@ pub(super) struct Alone {
 #[derive(Debug, Default)]
 struct Closed {
     verdicts: usize,
-    /// The last fetch that may have missed the end of the verdict that closed the lane.
+    /// The last fetch that began before the blocking verdict was settled, and so may return rows of
+    /// the aggregate.
     last_fetch: u64,
 }
 
@@ -69,8 +71,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// If the row's lane was closed during the fetch, the row waits. Returns false if the store
-    /// rejects the closing verdict: the row then stays as it is.
+    /// If the aggregate was blocked during the fetch, the row is set aside as waiting. Returns
+    /// false if the store rejects the blocking verdict: the row is then not changed.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
@@ -86,8 +88,8 @@ impl InFlight {
         true
     }
 
-    /// Messages set aside are not in flight: a fetch that skips them would take later messages for
-    /// due. Returns the number set aside.
+    /// Messages set aside are not in flight. If a fetch excluded them as in flight, it would return
+    /// later messages of their aggregates as due. Returns the number set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
@@ -168,8 +170,8 @@ impl InFlight {
         });
     }
 
-    /// If the longest lane is longer than `max`, all but `keep` of its messages return to the
-    /// store.
+    /// If the longest lane (queue of an aggregate) has more than `max` messages, all but `keep` of
+    /// them leave memory and wait in the store.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -188,8 +190,8 @@ impl InFlight {
         true
     }
 
-    /// The row's lane stays closed until this verdict is settled too: a settlement may contain the
-    /// closing verdict and not this verdict.
+    /// The aggregate stays blocked until this verdict is settled too, because an earlier settlement
+    /// may contain only the verdict that blocked the aggregate.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -221,8 +223,8 @@ impl InFlight {
         }
     }
 
-    /// Drops all messages without a verdict, even if out, and all verdicts under the leases of the
-    /// `lost` partitions.
+    /// Drops all messages without a verdict, even sent messages, and all verdicts under the leases
+    /// of the `lost` partitions.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
         let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
@@ -231,7 +233,7 @@ impl InFlight {
         for given in dropped {
             self.end(&given);
         }
-        // A message that is only set aside is not in flight; its lane stays closed.
+        // A message that is only set aside is not in flight; its aggregate stays blocked.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.key()).collect();
@@ -263,8 +265,8 @@ impl InFlight {
         settled
     }
 
-    /// After a settlement with unknown outcome, its confirmations, and its verdicts under `owned`
-    /// leases, go first in the next settlement.
+    /// After a settlement with unknown outcome, the next settlement begins with its confirmed
+    /// messages and with its verdicts under `owned` leases.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -279,8 +281,9 @@ impl InFlight {
         }
     }
 
-    /// The store recorded no verdict; the next settlement is smaller. A verdict rejected alone is
-    /// retried after `pause(tries)`, or goes last if `nothing_is_taken`.
+    /// Call this after the store rejected a settlement; the next settlement is smaller. A verdict
+    /// that was rejected alone is retried after `pause(tries)`. If the store has accepted nothing
+    /// (`nothing_is_taken`), the verdict goes last instead.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
@@ -344,8 +347,8 @@ impl InFlight {
         self.refused.count()
     }
 
-    /// A message that was only set aside was not in flight. If its row is in flight now, a later
-    /// fetch has returned the row as due.
+    /// A message that was only set aside was not in flight. Its row stays in `rows`, because a
+    /// later fetch may have returned the row as due.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.key());

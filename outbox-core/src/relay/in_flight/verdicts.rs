@@ -3,10 +3,11 @@
 //! Invariants:
 //!
 //! * While its lease lasts, an unrecorded verdict is kept and goes first. After the lease, another
-//!   relay may have decided otherwise. A confirmation is a fact and outlives the lease.
+//!   relay may have settled the message differently. A confirmed publish is a fact, so its verdict
+//!   outlives the lease.
 //! * After a rejection, settlements are halved until the rejected verdict is alone. In [`Refused`]
-//!   the rejected verdict blocks neither other verdicts nor the release of its partition. A lane
-//!   that it closes stays closed.
+//!   the rejected verdict blocks neither other verdicts nor the release of its partition. Its
+//!   aggregate stays blocked.
 //! * A message stays pending while the store rejects the verdict that sets it aside.
 
 use std::collections::VecDeque;
@@ -25,7 +26,6 @@ pub(super) struct Verdicts {
     since: Option<Instant>,
     settling: Settling,
     set_aside: usize,
-    /// Size of the next settlement, to isolate a rejected verdict.
     at_once: Option<usize>,
 }
 
@@ -139,8 +139,8 @@ impl Verdicts {
         settled.verdicts
     }
 
-    /// Returns the settlement if it had one verdict. The next settlement is as small: rejected
-    /// verdicts are often adjacent.
+    /// Returns the settlement if it had one verdict. The next settlement stays small, because
+    /// rejected verdicts are often adjacent.
     pub(super) fn refused(&mut self) -> Option<Settling> {
         let sent = self.settling.verdicts.len();
         if !self.settling.is_retry {
@@ -180,7 +180,8 @@ impl Verdicts {
         dropped
     }
 
-    /// Verdicts of the running settlement are checked when that settlement has failed.
+    /// Drops unsettled verdicts of lost leases. Verdicts of the running settlement are dropped only
+    /// after it has failed.
     pub(super) fn lose(&mut self, is_lost: impl Fn(&Given) -> bool) -> Vec<Given> {
         let dropped: Vec<Given> = self.unsettled.extract_if(.., |given| is_lost(given)).collect();
         self.ended(&dropped);
@@ -260,7 +261,8 @@ impl Refused {
         self.verdicts.pop_front()
     }
 
-    /// The store now records rejected verdicts.
+    /// Returns all rejected verdicts, to settle them again after the store has accepted one of
+    /// them.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }

@@ -25,7 +25,8 @@ fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = 
     ownership.apply(renewal)
 }
 
-/// The renewal's result may be older than the doubt.
+/// If leases become doubtful during a renewal, that renewal may have an older result, so the relay
+/// renews again.
 #[tokio::test(start_paused = true)]
 async fn doubt_during_a_renewal_causes_another_renewal() {
     let ttl = Duration::from_secs(15);
@@ -85,7 +86,6 @@ async fn lease_deadlines_count_from_before_the_request() {
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
 }
 
-/// The monotonic clock stops while the machine is suspended.
 #[tokio::test(start_paused = true)]
 async fn suspension_ends_trust_in_leases() {
     let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));

@@ -75,7 +75,6 @@ impl OperationScope {
             first: self.first,
             names: self.names.clone(),
         };
-        // Serializing never fails.
         serde_json::to_string(&written).unwrap_or_default()
     }
 
@@ -119,7 +118,6 @@ fn text(time: OffsetDateTime) -> String {
     let utc = time
         .checked_to_offset(UtcOffset::UTC)
         .unwrap_or(datetime!(9999-12-31 23:59:59 UTC));
-    // On failure, `from_json` rejects the empty text.
     utc.max(first).format(&Rfc3339).unwrap_or_default()
 }
 

@@ -179,7 +179,6 @@ async fn relay_stays_idle_while_another_destination_is_live() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
-    // The second relay starts between two renewals of the first relay.
     tokio::time::sleep(quick().lease_ttl * 11 / 10).await;
     store.age_leases(quick().lease_ttl * 2);
     let mut second = spawn(&store, &there, destination("NEW", "shop"), quick());

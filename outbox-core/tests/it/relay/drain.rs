@@ -8,8 +8,8 @@ use outbox_testing::Ledger;
 use super::watched::Watched;
 use super::*;
 
-/// Otherwise the first of two overlapping drains gives partitions to the second drain, which has
-/// ended.
+/// If a drain gave partitions to a relay that starts later, the first of two drains would give them
+/// to the second drain, which has ended.
 #[tokio::test(start_paused = true)]
 async fn drain_keeps_its_partitions_when_another_relay_starts() {
     let store = MemoryStore::new();

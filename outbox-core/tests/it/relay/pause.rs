@@ -12,7 +12,6 @@ struct Placed {
     order: u32,
 }
 
-/// Time until a relay knows a pause: a third of the lease duration, and a store call.
 const KNOWN_WITHIN: Duration = Duration::from_secs(6);
 
 pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {

@@ -44,7 +44,6 @@ async fn reconcile_rejects_spans_beyond_consumer_retention() {
     };
     let publisher = broker.publisher();
     let refused = reconcile::reconcile(&store, &publisher, &broker, span, DAY).await;
-    // The command line accepts the times in the error text unchanged.
     let text = refused.as_ref().unwrap_err().to_string();
     assert!(text.contains('Z') && !text.contains("+00"), "{text}");
     let Err(ReconcileError::Forgotten { from, remembered }) = refused else {

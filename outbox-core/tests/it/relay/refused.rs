@@ -107,7 +107,8 @@ async fn database_that_rejects_all_verdicts_gets_few_retries() {
     assert_eq!(report.unwrap().published, 1600);
 }
 
-/// A message behind the rejected verdict stays due until the verdict is recorded.
+/// If a verdict is rejected, a later delayed message of its aggregate stays due until the verdict
+/// is recorded.
 #[tokio::test(start_paused = true)]
 async fn rejected_verdict_hides_no_delayed_messages() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -8,7 +8,8 @@ use super::pause::pause;
 use super::watched::Watched;
 use super::*;
 
-/// Store calls of every relay, with the number of answered calls before a silent call.
+/// Store calls of a relay. The number is how often the call is answered before the store stays
+/// silent.
 const CALLS: [(&str, usize); 12] = [
     ("preflight", 0),
     ("announce", 0),
@@ -30,7 +31,6 @@ async fn pause_for(call: &str, store: &MemoryStore) {
     }
 }
 
-/// Time until the relay continues: longer than the timeout of a call plus a lease.
 const SOON: Duration = Duration::from_secs(60);
 
 fn watched_relay(
@@ -118,7 +118,6 @@ async fn unanswered_call_does_not_delay_other_relays() {
     }
 }
 
-/// If the release gets no answer, the leases expire.
 #[tokio::test(start_paused = true)]
 async fn partitions_of_an_unanswered_release_are_not_lost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -215,7 +214,8 @@ async fn relay_with_a_silent_database_is_replaced_and_recovers() {
     assert_eq!(ledger.copies(), 0);
 }
 
-/// Otherwise a relay that renews its leases and fetches nothing looks healthy.
+/// Health must report the activity without an answer. A relay that renews its leases but fetches
+/// nothing would look healthy.
 #[tokio::test(start_paused = true)]
 async fn health_names_the_unanswered_activity() {
     for (call, activity) in [

@@ -26,8 +26,8 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     store.release(other, &leases).await.unwrap();
 }
 
-/// A dead letter was not recorded. Another relay recorded it, and an operator fixed the cause. When
-/// the partition returns, the first relay's old verdict is invalid.
+/// The first relay could not record a dead letter. A second relay recorded it, and an operator
+/// fixed the cause. When the first relay gets the partition back, its old verdict is invalid.
 #[tokio::test(start_paused = true)]
 async fn verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {

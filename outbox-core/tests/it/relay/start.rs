@@ -66,7 +66,8 @@ impl Publisher for NotSetUp {
     }
 }
 
-/// Otherwise the relay waits forever and logs the missing tables only once.
+/// Missing tables must end the relay. If it waited instead, it would log the missing tables only
+/// once.
 #[tokio::test(start_paused = true)]
 async fn missing_tables_end_the_relay_after_an_outage_at_the_start() {
     let store = ComesUp(AtomicU32::new(0));

@@ -127,7 +127,6 @@ async fn relay_without_broker_hands_over_and_recovers() {
                 "{health}"
             );
         } else {
-            // Without messages, nothing shows that the relay would fail again.
             assert!(!is_stuck(&group.health[0].now()), "{way:?}: {health}");
         }
         assert_eq!(group.health[1].now(), Health::Alive);
@@ -190,7 +189,8 @@ async fn relay_that_cannot_fetch_or_settle_hands_over() {
     }
 }
 
-/// The failed settlement ended with its leases, so no verdict is left to prove that settling works.
+/// When the leases expired, the relay dropped the verdicts of the failed settlement. No verdict is
+/// left to prove that settling works again.
 #[tokio::test(start_paused = true)]
 async fn settling_failure_ends_without_verdicts_left() {
     let group = Group::of(2).await;

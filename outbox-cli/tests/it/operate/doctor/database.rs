@@ -142,7 +142,6 @@ async fn sqlite_file_without_wal_is_found_and_fixed() {
     planted.close().await;
 }
 
-/// `status` and a viewer's `doctor` detect a setting that their own sessions override.
 #[tokio::test]
 async fn read_only_database_is_found() {
     let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {

@@ -70,7 +70,6 @@ async fn missing_stream_or_wrong_subjects_are_findings() {
     context.delete_stream(&place.name).await.unwrap();
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["stream"]);
-    // The suggested command must not mention the library, and its stream must have no findings.
     assert!(!answer.out.contains("EventStream"), "{answer:?}");
     context
         .create_stream(added(&next(&answer, "stream")))

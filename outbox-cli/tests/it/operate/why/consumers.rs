@@ -169,7 +169,6 @@ async fn count(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// Setup: the second event has left the stream, and a process holds the third event.
 async fn sequence_gap_is_explained(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
