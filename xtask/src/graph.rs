@@ -7,7 +7,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
     ("outbox-engine", "outbox-macros"),
     ("outbox-testing", "outbox-engine"),
-    ("outbox-sea-orm", "outbox-engine outbox-testing"),
+    ("outbox-sea-orm", "outbox-engine"),
     ("outbox-nats", "outbox-engine"),
     ("outbox-log", "outbox-engine outbox-sea-orm"),
     ("outbox-inbox", "outbox-engine outbox-macros outbox-sea-orm"),
@@ -15,8 +15,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "outbox",
         "outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-testing",
     ),
-    ("outbox-admin", "outbox-engine outbox-inbox"),
-    ("outbox-cli", "outbox outbox-admin"),
+    ("outbox-cli", "outbox"),
     (
         "examples",
         "outbox outbox-engine outbox-inbox outbox-log outbox-nats outbox-sea-orm",

@@ -143,6 +143,42 @@ impl TestDb {
 }
 
 #[tokio::test]
+async fn due_letters_come_in_stream_order() {
+    for test in TestDb::open_all().await {
+        let (late, early, open) = (
+            make_dead_letter(&test, 9).await,
+            make_dead_letter(&test, 2).await,
+            make_dead_letter(&test, 5).await,
+        );
+        assert!(test.due().await.is_empty());
+        let open_letter = test
+            .letters()
+            .list(&DeadLetterSelection::all(), 10)
+            .await
+            .unwrap();
+        let open_letter = open_letter
+            .iter()
+            .find(|letter| letter.stream_sequence == 5)
+            .unwrap();
+        assert_eq!(open_letter.event_id, Some(open.event_id));
+        assert_eq!(
+            test.letters().retry(&DeadLetterSelection::all()).await.unwrap(),
+            3
+        );
+        let selection = DeadLetterSelection::ids([open_letter.id]);
+        assert_eq!(test.letters().cancel_retry(&selection).await.unwrap(), 1);
+        let due = test.due().await;
+        let stream_sequences: Vec<_> = due.iter().map(|letter| letter.incoming.stream_sequence).collect();
+        assert_eq!(stream_sequences, [2, 9]);
+        for (letter, expected) in due.iter().zip([early, late]) {
+            let decoded = codec::decode(&letter.incoming.headers, letter.incoming.payload.clone());
+            assert_eq!(decoded.unwrap(), expected);
+            assert_eq!((letter.attempts, letter.incoming.delivery_count), (3, 1));
+        }
+    }
+}
+
+#[tokio::test]
 async fn successful_retry_handles_message_and_deletes_letter() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;

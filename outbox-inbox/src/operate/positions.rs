@@ -57,6 +57,8 @@ pub(super) async fn positions(
 
 #[cfg(test)]
 mod tests {
+    use sea_orm::DbBackend;
+
     use super::*;
     use crate::tests::database::TestDb;
 
@@ -110,6 +112,22 @@ mod tests {
             );
             assert_eq!(read(&test, &["billing"]).await, []);
             assert_eq!(read(&test, &[]).await, []);
+        }
+    }
+
+    #[tokio::test]
+    async fn expired_failing_mark_is_ignored() {
+        for test in TestDb::open_all().await {
+            insert(&test, ("books", "1", "shop"), 4, Some(6)).await;
+            let yesterday = match test.sql.backend() {
+                DbBackend::Postgres => "updated_at - interval '25 hours'",
+                DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
+                _ => "updated_at - 25 * 3600000000",
+            };
+            let age = format!("UPDATE {} SET updated_at = {yesterday}", test.sql.sequences());
+            test.db.execute_unprepared(&age).await.unwrap();
+            let expected = ("books".to_owned(), "shop".to_owned(), 4, None);
+            assert_eq!(read(&test, &["books"]).await, [expected]);
         }
     }
 }

@@ -187,6 +187,7 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .unwrap();
 }
 
+/// A handler that stores its deliveries.
 #[macro_export]
 macro_rules! noting {
     ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {

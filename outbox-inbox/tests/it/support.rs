@@ -42,6 +42,7 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
+/// Defines one test per database from functions over a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {

@@ -26,6 +26,7 @@ pub enum Backend {
     MariaDb,
 }
 
+/// Generates one test per database from functions with a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
