@@ -324,6 +324,38 @@ async fn failing_trials_become_rare_and_delay_a_message_once() {
     group.end().await;
 }
 
+/// Otherwise the trial with a poison message never ends, and a failing relay keeps its partitions.
+#[tokio::test(start_paused = true)]
+async fn trial_with_only_a_poison_message_ends() {
+    let group = Group::of(2).await;
+    group.ways[0].set(Way::Silent);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 4, "by the other one")
+        .await;
+    group.ways[0].set(Way::Refused(FailureClass::Unclassified));
+    while group.shares() != [32, 32] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(group.watched[0].announced(), Some(RelayHealth::Recovering));
+    let mut account = 1000;
+    while group.pending() == 0 {
+        group.store.record([Credited { account, cents: 1 }]).unwrap();
+        account += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(quick().lease_ttl * 2).await;
+    assert_eq!(group.watched[0].announced(), Some(RelayHealth::Unknown));
+
+    group.ways[1].set(Way::SilentToMessages);
+    group.ways[0].set(Way::Open);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 6, "by the one that came back")
+        .await;
+    group.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn lone_relay_keeps_its_partitions() {
     let group = Group::of(1).await;
