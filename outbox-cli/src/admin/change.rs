@@ -131,7 +131,8 @@ pub struct Preview {
     pub causes: Vec<CauseNow>,
     /// Effect sentences.
     pub effects: Vec<String>,
-    /// First messages of a retry or replay, at most 100, for [`look_ahead`](crate::admin::look_ahead).
+    /// First messages of a retry or replay, at most 100, for
+    /// [`look_ahead`](crate::admin::look_ahead).
     #[serde(skip)]
     pub first: Vec<MessageId>,
 }

@@ -22,8 +22,8 @@ crate::on_every_backend!(
     concurrent_purges_do_not_disturb_a_relay,
 );
 
-/// A transaction of the application holds head rows of settled messages. The relay's sessions have a stricter isolation level than READ
-/// COMMITTED.
+/// A transaction of the application holds head rows of settled messages. The relay's sessions have
+/// a stricter isolation level than READ COMMITTED.
 mod business {
     use super::*;
 

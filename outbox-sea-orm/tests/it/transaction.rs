@@ -6,7 +6,7 @@ use std::task::Context;
 
 use outbox_sea_orm::{SaveError, SaveWithEvents};
 use outbox_testing::{eventually, not_applicable};
-use sea_orm::{ConnectionTrait, DbBackend, TransactionTrait};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, TransactionTrait};
 
 use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, placed};
@@ -15,6 +15,7 @@ use crate::support::{Backend, TestDb};
 on_every_backend!(
     panicking_closure_stores_nothing,
     ignored_error_is_not_reported_as_a_commit,
+    nested_transaction_records_into_the_outer_tables,
     a_partition_that_does_not_exist_cannot_be_stored,
     session_lost_in_the_commit_has_an_unknown_outcome,
 );
@@ -49,6 +50,27 @@ async fn ignored_error_is_not_reported_as_a_commit(db: TestDb) {
     assert_eq!(committed, shop.test.sql_backend() != DbBackend::Postgres);
     assert_eq!(shop.orders().await, i64::from(committed));
     assert_eq!(shop.recorded().await.len(), usize::from(committed));
+}
+
+async fn nested_transaction_records_into_the_outer_tables(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let placed = |total_cents| {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents,
+        }]
+    };
+    let outer = shop.test.outbox().begin().await.unwrap();
+    let undone = outer.begin().await.unwrap();
+    outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
+    undone.rollback().await.unwrap();
+    let kept = outer.begin().await.unwrap();
+    shop.order(1).insert(&kept).await.unwrap();
+    outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
+    kept.commit().await.unwrap();
+    outer.commit().await.unwrap();
+    assert_eq!(shop.orders().await, 1);
+    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {

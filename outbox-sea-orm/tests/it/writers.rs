@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outbox_core::{FetchedRow, Message, MessageContext, NewMessage, codec};
-use outbox_sea_orm::migration;
+use outbox_core::{FetchedRow, Limits, Message, MessageContext, NewMessage, codec};
+use outbox_sea_orm::{OutboxConnection, migration};
 use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait, Value};
 use time::{Duration, OffsetDateTime};
@@ -15,6 +15,7 @@ crate::on_every_backend!(
     sql_and_rust_writers_share_the_sequences,
     sql_and_rust_record_equal_messages,
     refused_call_leaves_no_sequence_gap,
+    limits_raised_in_rust_need_an_edit_in_sql,
 );
 
 #[derive(Debug, Clone, Default)]
@@ -363,6 +364,54 @@ async fn refused_call_leaves_no_sequence_gap(test: TestDb) {
         .map(|row| row.message.unwrap().sequence.unwrap())
         .collect();
     assert_eq!(numbers, [1, 2]);
+}
+
+/// The SQL functions have fixed limits. The guide explains how to edit the limits.
+async fn limits_raised_in_rust_need_an_edit_in_sql(test: TestDb) {
+    let test = with_writers(test).await;
+    let default = Limits::default().payload_bytes_max;
+    let large = Probe::noted("1", 1).with_filler("x".repeat(default));
+    let call = Call {
+        payload: payload(&large),
+        ..Call::noted("1", 1)
+    };
+    let raised = test
+        .config()
+        .with_limits(Limits::default().payload_bytes_max(2 * default));
+    let outbox = OutboxConnection::new(test.db.clone(), raised);
+    let tx = outbox.begin().await.unwrap();
+    outbox_sea_orm::record(&tx, [large]).await.unwrap();
+    tx.commit().await.unwrap();
+    let tx = test.db.begin().await.unwrap();
+    let error = call.record(&tx, &test).await.unwrap_err().to_string();
+    tx.rollback().await.unwrap();
+    assert!(error.contains("OB008"), "{error}");
+
+    let backend = test.sql_backend();
+    let name = test.names.table(backend, "outbox_record");
+    let (kind, edited) = (
+        match backend {
+            DbBackend::Postgres => "FUNCTION",
+            DbBackend::MySql => "PROCEDURE",
+            _ => "VIEW",
+        },
+        migration::writers::sql(backend, &test.names).unwrap(),
+    );
+    assert_eq!(
+        edited.matches(&default.to_string()).count(),
+        2,
+        "the number and the message"
+    );
+    let edited = edited.replace(&default.to_string(), &(2 * default).to_string());
+    let edited = edited
+        .replace("DELIMITER //\n", "")
+        .replace("END//\nDELIMITER ;", "END;");
+    test.execute(&format!("DROP {kind} {name}")).await;
+    test.execute(&edited).await;
+    let tx = test.db.begin().await.unwrap();
+    call.record(&tx, &test).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(test.fetch_all().await.len(), 2);
 }
 
 #[tokio::test]
