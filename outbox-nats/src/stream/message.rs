@@ -74,9 +74,11 @@ pub(crate) async fn last(
 }
 
 async fn get(context: &Context, stream: &str, request: &Value) -> Result<Option<RawMessage>, RawError> {
-    let answer: Value = context
-        .request(format!("STREAM.MSG.GET.{stream}"), request)
-        .await?;
+    let api = format!("STREAM.MSG.GET.{stream}");
+    read(&context.request(api, request).await?)
+}
+
+fn read(answer: &Value) -> Result<Option<RawMessage>, RawError> {
     if let Some(error) = answer.get("error") {
         // A missing stream has the same `code`, 404.
         return match error["err_code"].as_u64().map(ErrorCode) {
@@ -183,6 +185,13 @@ mod tests {
         let mut names: Vec<_> = headers.iter().map(|(name, _)| name.to_string()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn only_a_missing_message_is_none() {
+        let of = |code| read(&serde_json::json!({ "error": { "code": 404, "err_code": code } }));
+        assert!(matches!(of(10037), Ok(None)));
+        assert!(matches!(of(10059), Err(RawError::Refused(_))), "stream not found");
     }
 
     #[test]
