@@ -159,8 +159,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Calls `hook` for each recorded dead letter. The hook must not block; a panic is logged.
-    /// After a crash or lost lease the call may be missing, also for messages that were settled with
-    /// the message of the lost lease. [`OutboxAdmin::list`](crate::OutboxAdmin::list) is complete.
+    /// After a crash or lost lease the call may be missing, also for messages that were settled
+    /// with the message of the lost lease. [`OutboxAdmin::list`](crate::OutboxAdmin::list) is
+    /// complete.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
