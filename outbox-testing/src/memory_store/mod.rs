@@ -170,25 +170,33 @@ impl MemoryStore {
     ///
     /// # Panics
     ///
-    /// If a message of an event type and version of `E` cannot be decoded as `E`.
+    /// If a message of an event type of `E` has a version that `E` does not have, or cannot be
+    /// decoded as `E`.
     #[must_use]
     pub fn recorded<E: EventCodec>(&self) -> Vec<E>
     where
         E::Codec: Decode<E>,
     {
-        let is_wanted = |message: &Message| {
-            E::DESCRIPTORS.iter().any(|wanted| {
-                wanted.event_type() == message.event_type && wanted.version == message.event_version
-            })
+        let versions = |message: &Message| -> Vec<_> {
+            let wanted = E::DESCRIPTORS.iter();
+            let wanted = wanted.filter(|wanted| wanted.event_type() == message.event_type);
+            wanted.map(|wanted| wanted.version).collect()
         };
-        let decoded = |message: &Message| match payload::decode(message) {
-            Ok(event) => event,
-            Err(error) => panic!("message {} cannot be read back: {error}", message.id),
+        let decoded = |message: &Message| {
+            let (id, version) = (message.id, message.event_version);
+            assert!(
+                versions(message).contains(&version),
+                "message {id} has version {version}, which the Rust type does not have"
+            );
+            match payload::decode(message) {
+                Ok(event) => event,
+                Err(error) => panic!("message {id} cannot be read back: {error}"),
+            }
         };
         let state = self.lock();
         let messages = state.rows.values().map(|row| &row.message);
         messages
-            .filter(|message| is_wanted(message))
+            .filter(|message| !versions(message).is_empty())
             .map(decoded)
             .collect()
     }
