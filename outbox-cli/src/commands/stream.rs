@@ -94,9 +94,11 @@ pub(super) async fn watched(place: &Place, client: Client) -> Result<Vec<Consume
     let consumers = consumers_of(place, client.clone())?;
     let mut rows = rows(place, client).await?;
     let begun = Instant::now();
+    // Slow answers delay a sleep, but not a tick: the last observation is after `WATCHED_FOR`.
+    let mut ticks = tokio::time::interval_at(begun + WATCH_EVERY, WATCH_EVERY);
     let watching = async {
         while begun.elapsed() < WATCHED_FOR && rows.iter().any(ConsumerRow::is_doubtful) {
-            tokio::time::sleep(WATCH_EVERY).await;
+            ticks.tick().await;
             for row in rows.iter_mut().filter(|row| row.is_doubtful()) {
                 // The earlier observations count if this one fails.
                 if let Ok(Some(standing)) = consumers.standing(&row.consumer).await {
