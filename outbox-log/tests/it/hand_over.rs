@@ -7,6 +7,11 @@ use outbox_sea_orm::SqlStore;
 use crate::reading::futures_join;
 use crate::support::{Place, init, quick, sleep, until_reads};
 
+crate::on_a_log! {
+    a_second_relay_stands_by_and_takes_over,
+    running_log_relay_survives_drop_and_init,
+}
+
 crate::without_a_log! {
     log_relay_takes_over_a_backlog_without_gap_or_copy,
 }
@@ -96,5 +101,71 @@ async fn log_relay_takes_over_a_backlog_without_gap_or_copy(place: &Place) {
     assert_eq!(place.written(), 10_000);
     assert_eq!(place.copies(), 0);
     assert_eq!(place.rows(0).await + place.rows(3).await, 0);
+    place.assert_balanced();
+}
+
+async fn a_second_relay_stands_by_and_takes_over(place: &Place) {
+    let (first, second) = (place.relay(), place.relay());
+    let (of_first, of_second) = (first.health(), second.health());
+    let (stop_first, stop_second) = (CancellationToken::new(), CancellationToken::new());
+    let scenario = async {
+        place.write(0..5, 4).await;
+        place.published().await;
+        let is_settled = || {
+            let (first, second) = (of_first.status(), of_second.status());
+            first.reads && second.stands_by || second.reads && first.stands_by
+        };
+        while !is_settled() {
+            sleep(10).await;
+        }
+        let (reader, other) = match of_first.status().reads {
+            true => (&stop_first, &of_second),
+            false => (&stop_second, &of_first),
+        };
+        reader.cancel();
+        place.write(0..5, 4).await;
+        place.published().await;
+        while !other.status().reads {
+            sleep(10).await;
+        }
+        stop_first.cancel();
+        stop_second.cancel();
+    };
+    let (first, second, ()) = tokio::join!(
+        first.run(stop_first.clone()),
+        second.run(stop_second.clone()),
+        scenario
+    );
+    first.unwrap();
+    second.unwrap();
+    place.assert_balanced();
+}
+
+async fn running_log_relay_survives_drop_and_init(place: &Place) {
+    let stop_writers = CancellationToken::new();
+    let write = async |n: u32| {
+        while !stop_writers.is_cancelled() {
+            place.write(n * 4..n * 4 + 4, 1).await;
+        }
+    };
+    let (relay, shutdown) = (place.relay(), CancellationToken::new());
+    let health = relay.health();
+    let scenario = async {
+        until_reads(&health).await;
+        for _ in 0..3 {
+            sleep(300).await;
+            place.log().drop().await.unwrap();
+            sleep(300).await;
+            init(&place.log()).await;
+        }
+        stop_writers.cancel();
+    };
+    let scenario = async {
+        tokio::join!(futures_join((0..4).map(write)), scenario);
+        place.published().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
     place.assert_balanced();
 }

@@ -10,8 +10,10 @@ crate::on_a_log! {
     broken_sessions_lose_nothing,
     slot_dropped_under_load_is_recreated_without_loss,
     slot_advanced_by_another_program_is_not_trusted,
+    relay_dropped_at_any_moment_loses_nothing,
     repeated_init_after_a_lost_slot_hides_nothing,
     messages_outside_the_publication_come_from_the_table,
+    recreated_publication_does_not_stop_the_log,
     a_position_of_another_system_is_not_trusted,
     publication_recreated_with_a_backlog_loses_nothing,
     row_too_large_for_the_log_is_left_to_the_table,
@@ -35,6 +37,7 @@ async fn slot_dropped_under_load_is_recreated_without_loss(place: &Place) {
         "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
+    // The drop of the slot fails while the slot is in use.
     let is_dropped = async || {
         place.end_session().await;
         let dropped = place.db.execute_unprepared(&drop_slot).await;
@@ -73,6 +76,19 @@ async fn slot_advanced_by_another_program_is_not_trusted(place: &Place) {
     place.assert_balanced();
 }
 
+async fn relay_dropped_at_any_moment_loses_nothing(place: &Place) {
+    for round in 0..12 {
+        place.write(0..10, 3).await;
+        let relay = place.relay();
+        let run = relay.run(Default::default());
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(40 * round), run).await;
+        assert!(ended.is_err());
+        sleep(5).await;
+    }
+    place.run(place.published()).await;
+    place.assert_balanced();
+}
+
 async fn repeated_init_after_a_lost_slot_hides_nothing(place: &Place) {
     place.write(0..5, 3).await;
     place.drop_slot().await;
@@ -104,6 +120,25 @@ async fn messages_outside_the_publication_come_from_the_table(place: &Place) {
         })
         .await;
     assert!(place.rows(1).await >= 20, "the table has published them");
+    place.assert_balanced();
+}
+
+async fn recreated_publication_does_not_stop_the_log(place: &Place) {
+    place
+        .run(async {
+            place.write(0..5, 2).await;
+            place.published().await;
+            place
+                .execute(&format!("DROP PUBLICATION {}_log", place.name))
+                .await;
+            place.write(0..5, 2).await;
+            sleep(500).await;
+            init(&place.log()).await;
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert!(place.rows(1).await >= 10, "the table has published them");
     place.assert_balanced();
 }
 

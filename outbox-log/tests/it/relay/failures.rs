@@ -45,6 +45,7 @@ async fn a_reading_that_breaks_loses_nothing() {
     logged.assert_balanced();
 }
 
+/// The relay is killed at any moment, without a last checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_killed_loses_nothing() {
     let logged = Logged::new();
@@ -65,6 +66,25 @@ async fn a_relay_that_is_killed_loses_nothing() {
     }
     logged.broker.clear_faults();
     logged.run(&logged.relay(), logged.drained()).await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_log_loses_nothing() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            for round in 0..10 {
+                credit(&logged.store, 10, 5);
+                sleep(round % 3).await;
+                logged.log.lose();
+                credit(&logged.store, 10, 1);
+                sleep(300 * round).await;
+            }
+            logged.drained().await;
+        })
+        .await;
     logged.assert_balanced();
 }
 
@@ -160,6 +180,22 @@ async fn log_over_its_limit_is_released_to_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn broker_outage_leaves_messages_in_the_log() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            sleep(120_000).await;
+            logged.broker.set_down(false);
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
 async fn writes_elsewhere_move_the_position_of_an_idle_outbox() {
     let logged = Logged::new();
     let relay = logged.relay();
@@ -235,6 +271,7 @@ async fn log_does_not_overtake_the_last_retried_message() {
     logged.assert_balanced();
 }
 
+/// The relay holds hundreds of messages in memory, and the next reader reads the same messages.
 #[tokio::test(start_paused = true)]
 async fn relay_stops_publishing_when_its_reading_breaks() {
     for opens_in in [Duration::from_secs(2), Duration::ZERO] {
@@ -282,6 +319,7 @@ async fn relay_stops_publishing_when_its_reading_breaks() {
 async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
+    // Slow openings let the other relay take over when a reading breaks.
     logged.log.open_slowly(Duration::from_millis(300));
     let (first, second) = (
         logged.relay(),
@@ -311,6 +349,7 @@ async fn adoption_by_a_replaced_relay_is_not_overtaken() {
     logged.assert_balanced();
 }
 
+/// The database's limit on retained WAL may be lower than `retained_max`.
 #[tokio::test(start_paused = true)]
 async fn log_near_the_limit_of_the_database_is_released() {
     let logged = Logged::new();
@@ -346,6 +385,7 @@ async fn log_near_the_limit_of_the_database_is_released() {
     logged.assert_balanced();
 }
 
+/// The table relay first checks for relays with another destination.
 #[tokio::test(start_paused = true)]
 async fn a_log_relay_with_another_destination_reads_nothing() {
     let logged = Logged::new();
