@@ -21,6 +21,7 @@ use crate::private_server::PrivateServer;
 on_both_servers! {
     filters_of_a_consumer_are_never_narrowed,
     bounds_of_an_existing_consumer_are_updated,
+    limits_that_reject_pull_requests_are_removed,
     the_ack_wait_of_another_version_is_not_lowered,
     replay_at_the_original_speed_is_refused,
     unchangeable_consumer_is_refused,
@@ -213,4 +214,24 @@ async fn consumer_metadata_names_the_last_service() {
         assert_eq!(metadata["outbox-service"], service);
         assert_eq!(log.0.load(Ordering::Relaxed), warnings, "{service}");
     }
+}
+
+/// With these limits of the consumer, the server would reject each pull request.
+async fn limits_that_reject_pull_requests_are_removed(nats: &Nats) {
+    nats.provision().await;
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let foreign = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        max_batch: 1,
+        max_expires: Duration::from_millis(100),
+        ..pull::Config::default()
+    };
+    stream.create_consumer(foreign).await.unwrap();
+    let spec = consumer(&[&PLACED]);
+    let mut subscription = nats.subscribe(&spec).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
+    assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
+    let config = nats.consumer_info(&spec).await.config;
+    assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
 }

@@ -6,11 +6,13 @@ use outbox_core::{Delivery as _, FailureClass, Publisher as _, Subscriber as _, 
 use outbox_nats::{EventStream, ProvisionError};
 
 use crate::environment::{
-    Nats, PLACED, SHIPPED, answered, consumer, message, on_both_servers, publish, receive, refused, subscribe,
+    Nats, PLACED, SHIPPED, answered, consumer, message, on_both_servers, publish, receive, receive_and_ack,
+    refused, subscribe,
 };
 
 on_both_servers! {
     settings_reach_stream_publisher_and_subscriber,
+    strong_mode_reaches_stream_publisher_and_subscriber,
     all_linked_events_are_provisioned,
     shared_subjects_do_not_affect_consumers,
     shards_and_strong_mode_exclude_each_other,
@@ -122,4 +124,34 @@ async fn shards_and_strong_mode_exclude_each_other(nats: &Nats) {
             .unwrap_err();
         assert_eq!(error.class(), FailureClass::Configuration);
     }
+}
+
+async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
+    let stream = nats.stream().with_strong_mode();
+    let aggregates = format!("{}.order.*", nats.prefix);
+
+    let narrow = stream.clone().with_subject(nats.prefix.filter(&PLACED));
+    let error = refused(async || narrow.provision_for(&nats.client, [&PLACED]).await).await;
+    assert!(error.to_string().contains(&aggregates), "{error}");
+    answered(async || stream.provision_for(&nats.client, [&PLACED, &SHIPPED]).await).await;
+
+    let publisher = stream.publisher(nats.client.clone());
+    answered(async || publisher.preflight().await).await;
+    publish(&publisher, &message(&PLACED, "1", 1)).await;
+    publish(&publisher, &message(&SHIPPED, "1", 2)).await;
+    let subject = format!("{}.order.1", nats.prefix);
+    assert!(nats.stored().await.iter().all(|(stored, _)| *stored == subject));
+
+    let subscriber = stream.subscriber(nats.client.clone());
+    let mut subscription = subscribe(&subscriber, &consumer(&[&PLACED, &SHIPPED])).await;
+    if nats.client.is_server_compatible(2, 10, 0) {
+        assert!(filters(nats).await.contains(&aggregates));
+        let mut kept = filters(nats).await;
+        kept.sort();
+        assert_eq!(kept, stream.consumer_filters([&PLACED, &SHIPPED], false));
+    }
+    assert_eq!(
+        receive_and_ack(&mut subscription, 2).await,
+        ["1/placed/1", "1/shipped/2"]
+    );
 }

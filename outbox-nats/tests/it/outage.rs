@@ -15,7 +15,7 @@ use outbox_testing::{MemoryStore, eventually};
 use time::OffsetDateTime;
 
 use crate::environment::{
-    LONG, Nats, PLACED, SOON, answered, consumer, event, message, publish, receive_and_ack,
+    LONG, Nats, PLACED, SOON, answered, consumer, event, message, publish, receive, receive_and_ack,
 };
 use crate::private_server::PrivateServer;
 
@@ -306,4 +306,89 @@ async fn subscription_continues_after_the_server_was_killed() {
         // A killed server loses unsynced acknowledgements.
         while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
     }
+}
+
+/// Each failed message is published again until all messages are confirmed.
+#[tokio::test]
+async fn killed_server_fails_no_message_permanently() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(1));
+    let publisher = nats.publisher().with_config(config);
+    let mut pending: Vec<_> = (0..2_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let mut killed = false;
+    let deadline = Instant::now() + LONG;
+    while !pending.is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "{} messages are not confirmed",
+            pending.len()
+        );
+        let publishes =
+            futures_util::future::join_all(pending.iter().map(|message| publisher.publish(message)));
+        let results = if killed {
+            publishes.await
+        } else {
+            killed = true;
+            let (results, ()) = tokio::join!(publishes, async {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                server.restart().await;
+            });
+            results
+        };
+        let mut failed = Vec::new();
+        for (message, result) in pending.drain(..).zip(results) {
+            if let Err(error) = result {
+                assert!(
+                    matches!(error.class(), FailureClass::Unknown | FailureClass::Transient),
+                    "{error:?}"
+                );
+                failed.push(message);
+            }
+        }
+        pending = failed;
+        publishing(&publisher, true).await;
+    }
+    reconnected(&nats).await;
+    let mut stored = nats.stored().await;
+    stored.sort();
+    stored.dedup();
+    assert_eq!(stored.len(), 2_000);
+    assert_eq!(
+        nats.stored().await.len(),
+        2_000,
+        "copies were dropped by their id"
+    );
+}
+
+#[tokio::test]
+async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let mut subscription = nats.subscribe_impatiently(&consumer(&[&PLACED])).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
+    let delivery = receive(&mut subscription).await;
+    server.kill();
+    disconnected(&nats).await;
+    server.restart().await;
+    reconnected(&nats).await;
+    delivery.ack().await.unwrap();
+    // A server killed before it stored a delivery drops its acknowledgement, and redelivers.
+    let acknowledged = async {
+        while !matches!(subscription.backlog().await, Ok(0)) {
+            if let Ok(Ok(again)) = tokio::time::timeout(Duration::from_millis(200), subscription.next()).await
+            {
+                again.ack().await.unwrap();
+            }
+        }
+    };
+    tokio::time::timeout(LONG, acknowledged)
+        .await
+        .expect("the acknowledgement");
 }
