@@ -39,6 +39,7 @@ pub struct Metric {
 }
 
 crate::__metrics! {
+    // The first six are the gauges of the backlog: `observe.rs` selects the gauges by position.
     PENDING = "outbox_pending", "gauge", [], "unpublished messages, deferred messages included; counted to 100,000";
     DEFERRED = "outbox_deferred", "gauge", [], "unpublished messages that wait for their aggregate or their time";
     OLDEST = "outbox_oldest_unpublished_age_seconds", "gauge", [], "time since the oldest unpublished message became due, failed messages included; delayed, paused and halted messages do not count; 0 without such a message";

@@ -156,7 +156,7 @@ impl Leases {
 
     /// Waits for two lease durations before reporting a disagreement: the other relay may need to
     /// read its stream again
-    /// ([`Checkup::next_probe_at`](crate::relay::fitness::Checkup::next_probe_at)).
+    /// ([`Checkup::next_probe_at`](crate::relay::checkup::Checkup::next_probe_at)).
     fn waits_for_agreement(&mut self, shared: &Shared<'_>, disagreement: &Disagreement) -> bool {
         let since = *self.disagrees_since.get_or_insert_with(|| {
             tracing::info!(%disagreement, "another live relay has another destination; it may need to read its stream again");

@@ -1,6 +1,7 @@
 //! Detects messages that were handled before, and acknowledges them.
 //!
-//! Invariant: attempts row and dead letter are deleted before the message is acknowledged.
+//! Invariant: before the acknowledgement, the attempts row has status `handled` and the dead letter
+//! is deleted.
 
 use super::dead_letter;
 use crate::database::roll_back;
