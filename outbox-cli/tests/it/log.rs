@@ -357,7 +357,8 @@ async fn logged_messages_without_log_relay_are_stuck() {
     place.close().await;
 }
 
-/// Logged messages are never published without a log. `status` must report them with the repair.
+/// If the slot or publication of the log is gone, no relay publishes the logged messages. `status`
+/// must report the messages with the repair.
 #[tokio::test]
 async fn logged_messages_without_log_become_pending() {
     for gone in [

@@ -21,8 +21,8 @@ pub(super) fn of_settlement(source: DbErr) -> StoreError {
 
 fn is_refusal(answer: &ErrorCode) -> bool {
     match answer.code.as_bytes() {
-        // Value (22), constraint (23), view check (44); trigger on PostgreSQL and MySQL; privilege
-        // on PostgreSQL.
+        // SQLSTATEs of a wrong value (22), of a violated constraint (23) or view check (44), of an
+        // error raised by a trigger (P0001, 45000), and of a missing privilege (42501).
         [b'2', b'2' | b'3', _, _, _] | [b'4', b'4', _, _, _] | b"P0001" | b"45000" | b"42501" => true,
         // MySQL: privilege; value; CHECK constraint.
         b"42000" | b"HY000" => matches!(answer.number, Some(1142 | 1143 | 1366 | 3819 | 4025)),

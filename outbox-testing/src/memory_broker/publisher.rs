@@ -60,7 +60,7 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // A publish that is dropped earlier stores nothing.
+        // A future of `publish` that is dropped before this line stores nothing.
         let result = self.broker.lock().publish(message);
         self.broker.notify();
         if !latency.is_zero() {

@@ -336,7 +336,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
 fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
     let stored = &message.stored;
     let show = Command::from("outbox show").arg(stored.id);
-    // A back-off also changes the due time of unsequenced messages.
+    // Both a delay and a back-off set the due time of an unsequenced message.
     let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
     if let Some(wait) = message.delayed_for.filter(|_| !backs_off_alone) {
         let what = format!("{} is delayed: due in {}", named(stored), left(wait));

@@ -1,4 +1,5 @@
-//! Causes of failures in previews: produced on real servers, then fixed.
+//! Previews name the causes of failures. Each test makes a cause on real servers, and removes the
+//! cause afterwards.
 
 use outbox::core::{MessageId, RelayHealth, Verdict};
 use outbox::nats::async_nats::jetstream;

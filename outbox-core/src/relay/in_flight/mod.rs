@@ -265,8 +265,8 @@ impl InFlight {
         settled
     }
 
-    /// After a settlement with unknown outcome, the next settlement begins with its confirmed
-    /// messages and with its verdicts under `owned` leases.
+    /// Call this after a settlement with unknown outcome. The next settlement repeats the confirmed
+    /// messages, and the verdicts of partitions whose lease is in `owned`.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {

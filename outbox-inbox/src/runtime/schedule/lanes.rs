@@ -35,7 +35,7 @@ const BATCH_LOOKS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// Dead letters in a separate lane, because the first dead letter of their aggregate is not due
+    /// Lane for retried dead letters whose aggregate has an earlier dead letter that is not due
     /// yet.
     Letters(Arc<LaneKey>),
     Alone(u64),
